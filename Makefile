@@ -30,7 +30,7 @@ venv: $(VENV)/.ready ## the virtual environment, from the lock
 
 .PHONY: quickstart
 quickstart: venv ## set everything up on this machine and run the main job
-	@$(RUNNER) quickstart
+	@$(RUNNER) box quickstart
 
 .PHONY: image-pytorch
 image-pytorch: venv ## NGC PyTorch with a working Horovod
@@ -55,6 +55,10 @@ prove-gpu: venv ## what works on this machine's GPUs, rung by rung (PROVE='--qui
 .PHONY: proofs
 proofs: venv ## write the tables of pages: proofs and README.md from runner/sites/proofs.yaml, failures, launchers
 	.venv/bin/python -m tests.support.proof_pages
+
+.PHONY: docs
+docs: venv ## the pages as a site with search, in build/pages/site
+	@sh runner/setup/pages/build.sh $(BIN)/python
 
 .PHONY: dist
 dist: venv ## the release file in dist/, for `pip install dist/*.whl`
@@ -94,7 +98,7 @@ test: venv ## everything: lint, then all tests on real parts (COLD=1: with an em
 		trap '$(RUNNER) box clean --yes >/dev/null' EXIT; \
 	fi; \
 	$(MAKE) lint; \
-	$(RUNNER) quickstart --only-prepare $${cold:+--private-engine}; \
+	$(RUNNER) box quickstart --only-prepare $${cold:+--private-engine}; \
 	if [ "$$cold" ]; then \
 		DOCKER_HOST="$$($(BIN)/python -c 'from runner.images import engine as e; print(e.private_url(e.private_state()))')"; \
 		export DOCKER_HOST; \
@@ -111,7 +115,7 @@ test: venv ## everything: lint, then all tests on real parts (COLD=1: with an em
 # Each is a folder of tests/long. Record date and result of a run in docs/proofs.md.
 .PHONY: test-faults test-images test-launchers test-prove test-recipes test-sites test-slurm-versions test-studies
 test-faults test-images test-launchers test-prove test-recipes test-sites test-slurm-versions test-studies: test-%: venv ## a long test suite: faults, images, launchers, prove, recipes, sites, slurm-versions or studies
-	@$(RUNNER) quickstart --only-prepare
+	@$(RUNNER) box quickstart --only-prepare
 	@CI=true $(BIN)/pytest tests/long/$(subst -,_,$*)
 
 .PHONY: test-gpu-image
@@ -121,29 +125,29 @@ test-gpu-image: venv ## Horovod compiled with CUDA and NCCL in an image, examine
 .PHONY: bench-rendezvous
 bench-rendezvous: export PATH := $(CURDIR)/$(BIN):$(PATH)
 bench-rendezvous: venv ## our rendezvous and Horovod's, 16 to 512 clients, in the box
-	@$(RUNNER) quickstart --only-prepare
+	@$(RUNNER) box quickstart --only-prepare
 	@CI=true $(BIN)/pytest -s tests/long/benchmarks/test_rendezvous.py
 
 .PHONY: bench-meter
 bench-meter: export PATH := $(CURDIR)/$(BIN):$(PATH)
 bench-meter: venv ## what the meter of your own script costs, on a small network on one processor
-	@$(RUNNER) quickstart --only-prepare
+	@$(RUNNER) box quickstart --only-prepare
 	@CI=true $(BIN)/pytest -s tests/long/benchmarks/test_meter.py
 
 .PHONY: bench-recipes
 bench-recipes: export PATH := $(CURDIR)/$(BIN):$(PATH)
 bench-recipes: venv ## the benchmarks beside a plain Horovod script, and what each setting changes, on CPUs (ONLY=pytorch or tensorflow)
-	@$(RUNNER) quickstart --only-prepare
+	@$(RUNNER) box quickstart --only-prepare
 	@CI=true $(BIN)/pytest -s tests/long/benchmarks/test_recipes.py -k '$(ONLY)'
 
 .PHONY: bench-convert
 bench-convert: venv ## how fast an image becomes a squashfs, compared with Enroot and with lower bounds
-	@$(RUNNER) quickstart --only-prepare
+	@$(RUNNER) box quickstart --only-prepare
 	@$(BIN)/python -m benchmarks.convert
 
 .PHONY: bench-start
 bench-start: venv ## how fast a container starts on 2, 8 and 16 nodes of the box, in each way
-	@$(RUNNER) quickstart --only-prepare
+	@$(RUNNER) box quickstart --only-prepare
 	@$(BIN)/python -m benchmarks.start
 
 .PHONY: bench-change

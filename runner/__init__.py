@@ -6,7 +6,7 @@
 
 __version__ = "0.1.0"
 
-_API = ("CheckRefusedError", "Options", "Run", "Study", "runs", "submit")
+_API = ("Chain", "CheckRefusedError", "Options", "Run", "Study", "runs", "submit")
 
 
 def __getattr__(name):  # type: (str) -> object

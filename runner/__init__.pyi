@@ -1,3 +1,4 @@
+from runner.api import Chain as Chain
 from runner.api import CheckRefusedError as CheckRefusedError
 from runner.api import Options as Options
 from runner.api import Run as Run

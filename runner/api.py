@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from runner.figures.compare.compare import Side
-    from runner.study.directory import StudyDirectory, Subject
+    from runner.study.directory import StudyDirectory, Subject, SweepDirectory
     from runner.study.separate import Listener
 
-__all__ = ["CheckRefusedError", "Options", "Run", "Study", "bundle", "compare", "expect", "report", "runs", "scale",
-           "submit", "verify"]  # fmt: skip
+__all__ = ["Chain", "CheckRefusedError", "Options", "Run", "Study", "bundle", "compare", "expect", "report", "runs",
+           "scale", "submit", "verify"]  # fmt: skip
 T = TypeVar("T")
 
 
@@ -159,6 +159,49 @@ class Runs(list[Run]):
         return as_html(columns, self)
 
 
+class Chain(_Directory):
+    """Attempts at one job until its program is done."""
+
+    @property
+    def attempts(self) -> Runs:
+        """Those that were queued so far."""
+        return Runs(Run(run.path) for run in self._files.submitted)
+
+    @property
+    def end(self) -> str:
+        """Why no further attempt follows; empty while one may."""
+        return self._files.end
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """The nodes that later attempts leave out, each with why."""
+        return self._files.left_out
+
+    def wait(self, timeout: float | None = None) -> Verdict:
+        """Wait until no attempt follows; the verdict is that of the last. Else as ``Run.wait``."""
+        from runner.study.chain import wait
+
+        _check_timeout(timeout)
+        return wait(self._files, _warn, timeout_s=timeout)
+
+    def cancel(self) -> tuple[str, ...]:
+        """Cancel its jobs, and let no attempt follow; returns their ids."""
+        from runner.study.chain import cancel
+
+        return cancel(self._files)
+
+    @property
+    def _files(self) -> SweepDirectory:
+        from runner.study.directory import find_sweep
+
+        if (chain := find_sweep(str(self.directory))) is None:
+            raise UsageError("there is no chain", where=str(self.directory), fix="name the directory of one")
+        return chain
+
+    def __repr__(self) -> str:
+        return f"<chain {self.id}{f': {self.end}' if self.end else ''}>"
+
+
 class Study(_Directory):
     """A study: launches of one program at several sizes."""
 
@@ -216,8 +259,16 @@ def submit(
 
 @overload
 def submit(
+    gpus: int, command: Sequence[str] = (), *, until_done: Literal[True], attempts: int = ...,
+    gpu_hours: float | None = ..., dry_run: Literal[False] = False, **options: Unpack[Options],
+) -> Chain: ...  # fmt: skip
+
+
+@overload
+def submit(
     gpus: int, command: Sequence[str] = (), *, sweep: Mapping[str, Sequence[object]] | None = ...,
-    at_once: int | None = ..., dry_run: Literal[True], **options: Unpack[Options],
+    at_once: int | None = ..., until_done: bool = ..., attempts: int = ..., gpu_hours: float | None = ...,
+    dry_run: Literal[True], **options: Unpack[Options],
 ) -> Preparation: ...  # fmt: skip
 
 
@@ -229,8 +280,9 @@ def submit(
 
 def submit(
     gpus: int, command: Sequence[str] = (), *, sweep: Mapping[str, Sequence[object]] | None = None,
-    at_once: int | None = None, dry_run: bool = False, **options: Unpack[Options],
-) -> Run | Runs | Preparation:  # fmt: skip
+    at_once: int | None = None, until_done: bool = False, attempts: int = 5, gpu_hours: float | None = None,
+    dry_run: bool = False, **options: Unpack[Options],
+) -> Run | Runs | Chain | Preparation:  # fmt: skip
     """Submit a job of ``gpus`` ranks, one for each GPU, and return its run without waiting for it.
 
     Args:
@@ -238,6 +290,7 @@ def submit(
             recipe, arguments of the recipe's program. Without both, the default recipe, a benchmark, is run.
         sweep: values by name, ``{"lr": [0.1, 0.2]}``: a run for each combination, with ``{lr}`` in the command
             replaced; returns them as ``Runs``. at_once: how many of them may run at one time.
+        until_done: through time limits and lost nodes; returns a ``Chain``. attempts, gpu_hours: of it, at most.
         dry_run: return the script (of a sweep that of its first run), the plan and the findings, and change nothing.
         options: see ``runner.preparation.options``; None stands for the default. In ``env`` None takes a variable away,
             and True gives it its value in this process; ``time`` is ``[D-][H:]M:S``, or seconds.
@@ -252,9 +305,16 @@ def submit(
     request = make_request({**given.values_of("submit", options), "gpus": gpus, "arguments": given.program_of(command)})
     if at_once is not None and not sweep:
         raise UsageError("it is for the runs of a sweep", where="at_once", fix="give a sweep")
+    if until_done and sweep is not None:
+        raise UsageError("a sweep has no attempts", where="until_done", fix="leave it out, or submit each run so")
     group = None
     if sweep is None:
         prepared = prepare(request, keep=not dry_run)
+        if until_done:
+            from runner.study import chain
+
+            most = taken("attempts", given.count_of, attempts)
+            prepared = chain.first_attempt(prepared, most, _optional("gpu_hours", given.number_of, gpu_hours))
     else:
         from runner.study import sweep as sweeps
 
@@ -269,6 +329,9 @@ def submit(
         return Preparation(text, shown_plan(prepared.plan), findings, prepared.unconfirmed, files)
     if prepared.is_refused:
         raise CheckRefusedError(findings)
+    if until_done:
+        first, _ = chain.start(prepared, CommandLine((), request.directory))
+        return Chain(first.path.parents[2])
     if group is None:
         return Run(start(prepared)[0].path)
     made = sweeps.start(group, CommandLine((), request.directory), _Quiet().listener)

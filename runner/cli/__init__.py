@@ -48,11 +48,11 @@ VERBS: dict[str, tuple[str, str]] = {
     "convert": ("convert", "Convert an image to a squashfs that every node can use."),
     "images": ("images", "List, show, edit, verify, serve and prune stored images."),
     "env": ("env", "Create, check and list environments for jobs without a container."),
-    "site": ("site", "Show, check and detect the sites that jobs are submitted to."),
+    "site": ("site", "Show, check and detect sites: the clusters that jobs go to."),
     "recipe": ("recipe", "List, show, make and check recipes, and say what they should reach."),
-    "quickstart": ("quickstart", "Set everything up on this machine and run the main job."),
-    "box": ("box", "Run a real Slurm in a private root on this machine."),
-    "prove": ("prove", "Show what works on GPUs, rung by rung, and leave a record of it."),
+    "box": ("box", 'Run a real Slurm on this machine, to try jobs on ("the box").'),
+    "prove": ("prove", "Test step by step what works on GPUs, and keep a record of it."),
+    "docs": ("docs", "List the pages of the documentation, or what they say of a word."),
 }
 # Headings of --help, each above this verb and those that follow.
 HEADINGS = {
@@ -60,13 +60,14 @@ HEADINGS = {
     "scale": "Measure and report",
     "build": "Images and environments",
     "site": "Sites and recipes",
-    "quickstart": "This machine",
+    "box": "This machine",
+    "docs": "Documentation",
 }
-# `serve --notebook`, and older spellings of `images importer`, `recipe expect`, `show A B`, `box clean`, --completion
-# and --json-schema, which scripts call.
+# `serve --notebook`, and older spellings of `images importer`, `recipe expect`, `show A B`, `box clean`, `box
+# quickstart`, --completion and --json-schema, which scripts call.
 ALIASES = {
     "jupyter": "serve", "importer": "importer", "expect": "expect", "diff": "rerun.diff", "clean": "box.clean",
-    "completion": "completion", "schema": "results.schema",
+    "quickstart": "quickstart", "completion": "completion", "schema": "results.schema",
 }  # fmt: skip
 
 
@@ -143,7 +144,7 @@ def _print(context: click.Context, option: click.Parameter, value: str | bool | 
     help="Print the JSON Schema of what --json prints, and exit.",
 )  # fmt: skip
 def cli() -> None:
-    """From a Dockerfile to a multi-node throughput figure that can be believed."""
+    """Run and measure training jobs on GPU clusters."""
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -182,9 +183,11 @@ def run(argv: list[str] | None = None) -> int:  # noqa: PLR0911 (one for each wa
         result: Any = cli.main(args=words, prog_name=PROGRAM, standalone_mode=False)
         return result if isinstance(result, int) else Exit.GOOD
     except click.ClickException as error:
-        message = io.StringIO()
+        message = io.StringIO("\n")
+        message.seek(1)
         error.show(message)
-        click.echo(_shown(message.getvalue()), err=True, nl=False)
+        shown = message.getvalue().replace("\nError: ", "\nerror: ", 1)[1:]  # as all other errors begin
+        click.echo(_shown(shown), err=True, nl=False)
         return _document(UsageError(error.format_message(), fix=_HELP), words)
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)

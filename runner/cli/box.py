@@ -12,6 +12,7 @@ import click
 
 from runner import box
 from runner.cli.options import JSON, answer, say
+from runner.cli.quickstart import command as quickstart
 from runner.core.errors import UsageError
 from runner.core.invocation import PROGRAM
 from runner.core.process import run
@@ -23,12 +24,17 @@ NAME = click.option("--name", default=box.DEFAULT_NAME, show_default=True, help=
 
 @click.group(name="box")
 def command() -> None:
-    """A real Slurm in a private root on this machine."""
+    """Run a real Slurm on this machine, in a root directory of its own, to try jobs on: the box."""
+
+
+command.add_command(quickstart, "quickstart")
 
 
 @command.command("up")
 @NAME
-@click.option("--nodes", default=2, show_default=True, type=click.IntRange(1, 99), help="Nodes of DGX A100 shape.")
+@click.option(
+    "--nodes", default=2, show_default=True, type=click.IntRange(1, 99), help="Nodes, each with 8 pretended GPUs."
+)
 @click.option("--slurm", default=box.DEFAULT_SLURM, show_default=True, help=f"Version: {', '.join(box.SUITES)}.")
 @click.option("--spank", multiple=True, metavar="LINE", help="A line for plugstack.conf.")
 @click.option("--bind", multiple=True, metavar="SRC:DST", help="A host path to make visible inside.")

@@ -44,7 +44,7 @@ def _number(_ctx: click.Context, _param: click.Parameter, value: float | None) -
 @click.command()
 @click.argument("first", metavar="A", shell_complete=by_shell("runs and studies"))
 @click.argument("second", metavar="[B]", required=False, shell_complete=by_shell("runs and studies"))
-@click.option("--margin", default="2%", callback=_share, help="Changes within it are called equivalent. Default: 2%.")
+@click.option("--margin", default="2%", callback=_share, help="Smaller changes count as equivalent. Default: 2%.")
 @click.option(
     "--fail-below", type=click.FloatRange(min=0.0, min_open=True, max=10.0), callback=_number, metavar="RATIO",
     help="Exit with 7 if B is proven to be below RATIO x A, with 9 if that is unknown.",
@@ -64,11 +64,11 @@ def command(
     first: str, second: str | None, margin: float, fail_below: float | None, reference: str | None,
     force: tuple[str, ...], junit: Path | None, markdown: Path | None, as_json: bool,
 ) -> int:  # fmt: skip
-    """Compare the measured figures of A and B, or hold A against its reference.
+    """Compare the measured figures of A and B, or A with its reference.
 
     A and B are each a run (an id, a name, the beginning of one, a job's id or a directory), launches of one job with
     commas between them, a study, or points of one (STUDY:NAME=VALUE). A verdict needs 3 launches of each side or more,
-    in turns, on the same nodes and GPUs.
+    alternating, on the same nodes and GPUs.
     """
     if (second is None) == (reference is None):
         raise UsageError("one thing to compare A with is needed: B, or --reference", fix="give B or --reference")

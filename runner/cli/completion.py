@@ -137,6 +137,7 @@ _TABLES = {
     "recipes": ("runner.recipes.loader", "every_name"),
     "runtimes": ("runner.model.backends", "RUNTIMES"),
     "codes": ("runner.checks.registry", "codes"),
+    "pages": ("runner.cli.docs", "pages_by_name"),
     "compare codes": ("runner.figures.compare.compare", "CODES"),
 }
 # What may be a path instead, and of what.

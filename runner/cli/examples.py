@@ -27,7 +27,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "report": ("report.md", "report train", "report scaling -o DIR    # of a study"),
     "compare": ("compare.md", "compare A B", "compare A1,A2,A3 B1,B2,B3 --fail-below 0.95"),
     "export": ("report.md", "export train --format csv -o runs.csv", "export train --bundle figures.tar"),
-    "verify": ("bundle.md", "verify figures.tar", "verify figures.tar --allowed-signers FILE"),
+    "verify": ("report.md", "verify figures.tar", "verify figures.tar --allowed-signers FILE"),
     "build": ("images.md", "build pytorch", "build pytorch --with ch-run    # without Docker, on a login node"),
     "convert": (
         "images.md",
@@ -38,9 +38,14 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "env": ("jobs.md", "env create hvd --at DIR", "env check hvd"),
     "site": ("sites.md", "site detect -o ours.yaml", "site check ours.yaml"),
     "recipe": ("recipes/README.md", "recipe check train.py", "recipe new DIR -- python train.py --lr 0.1"),
-    "quickstart": ("README.md", "quickstart", "quickstart --only-prepare"),
-    "box": ("README.md", "box up", "box clean --dry-run    # of all that is kept on this machine"),
+    "box": (
+        "README.md",
+        "box quickstart    # all of it: the box, an image, the main job",
+        "box up",
+        "box clean --dry-run    # of all that is kept on this machine",
+    ),
     "prove": ("gpu.md", "prove --quick", "prove --site ours.yaml --at DIR"),
+    "docs": ("README.md", "docs jobs", "docs image-damaged    # what they say of a word"),
 }
 
 
@@ -48,4 +53,5 @@ def epilog(verb: str) -> str:
     """As click prints it after the options: the lines as they are."""
     page, *examples = EXAMPLES[verb]
     lines = "\n".join(f"  {PROGRAM} {example}" for example in examples)
-    return f"\b\nExamples:\n{lines}\n\nMore: {page if page == 'README.md' else f'docs/{page}'}"
+    more = page if page == "README.md" else f"{PROGRAM} docs {page.removesuffix('.md').removesuffix('/README')}"
+    return f"\b\nExamples:\n{lines}\n\nMore: {more}"

@@ -73,7 +73,7 @@ def command(gpus: tuple[int, ...], as_json: bool, **inputs: Any) -> int:
     """Say what a recipe should reach on so many GPUs: a range, what it rests on, and what each input does to it.
 
     Nothing is run. The time of one GPU's step and the times of allreduces are taken as measured where you give them,
-    else from what is published and from the site's file. docs/expect.md explains the model.
+    else from what is published and from the site's file. gpu-runner docs compare explains the model.
     """
     from runner.preparation.expectation import expectation
 

@@ -26,7 +26,7 @@ from runner.study.readers import bundle_of, exported_of
 class _Form(click.Choice[str]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if value in ("mllog", "openmetrics"):
-            fix = "--format json has every figure with its labels; docs/report.md shows how a script passes them on"
+            fix = "--format json has every figure with its labels; gpu-runner docs report has a script that uses them"
             raise UsageError(f"there is no --format {value}", where="--format", fix=fix)
         return super().convert(value, param, ctx)
 
@@ -84,8 +84,9 @@ def _bundle(subjects: Sequence[Run | StudyDirectory], file: Path, key: Path | No
 @path_option("--allowed-signers", help="It must be signed by one of these (a file as ssh-keygen -Y verify takes it).")
 @JSON
 def verify(bundle: Path, allowed_signers: Path | None, as_json: bool) -> int:
-    """Verify BUNDLE, which `export --bundle` has made: make every figure and verdict anew from its records, and refuse
-    a byte that was altered (exit code 6). No cluster and no run directory is needed.
+    """Verify BUNDLE, which `export --bundle` has made: compute every figure and verdict again from its records.
+
+    An altered byte is refused (exit code 6). No cluster and no run directory is needed.
     """
     from runner.figures.bundle.verification import verify
 

@@ -34,7 +34,7 @@ Sources = tuple[Path, Path | None]  # the store, and the other importer
 )  # fmt: skip
 @click.pass_context
 def command(context: click.Context, store: Path, otherwise: Path | None) -> None:
-    """Serve the store to Pyxis as its importer; see docs/importer.md."""
+    """Serve the store to Pyxis as its importer; see gpu-runner docs security."""
     context.obj = store.absolute(), otherwise.absolute() if otherwise else None
 
 

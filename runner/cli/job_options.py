@@ -22,12 +22,14 @@ if TYPE_CHECKING:
 _SBATCH = "sbatch_"  # before a field: its value as sbatch reads it
 _FIELD = {name: name if option.of_scheduler else option.field or name for name, option in OPTIONS.items()}
 _OF_REQUEST = {"gpus", *_FIELD.values(), *(f"{_SBATCH}{field}" for field in FIELDS), "arguments"}
+_LONGER = "Longer than the time limit"
 # The usual options of a job, by their longest names, below the headings of help; --help-all shows the others, too.
 _HEADINGS = {
     "What": ("gpus", "nodes", "N", "time", "t", "recipe", "set", "env", "sweep", "at-once", "check"),
     "Where": ("site", "partition", "account", "hosts", "constraint", "dependency", "scheduler-option", "force"),
     "Container, or environment": ("image", "runtime", "mount", "stage", "env-name", "module", "wireup"),
     "Measure": ("meter", "meter-batch"),
+    _LONGER: ("until-done", "attempts", "gpu-hours"),
     "Output": ("job-name", "runs", "dry-run", "full", "write", "json", "wait", "follow", "cancel-on-interrupt"),
 }
 _OWN, _RARE, _HELP = "Options", "Rarely needed", "Help"
@@ -73,7 +75,7 @@ def _show_all(context: click.Context, _parameter: click.Parameter, value: bool) 
 
 def _nsys(_context: click.Context, _parameter: click.Parameter, value: str | None) -> None:
     if value is not None:
-        fix = "-- nsys profile -o '%q{RUNNER_RUN_DIR}/rank-%q{RANK}' python3 train.py (docs/jobs.md)"
+        fix = "-- nsys profile -o '%q{RUNNER_RUN_DIR}/rank-%q{RANK}' python3 train.py (gpu-runner docs jobs)"
         raise UsageError("there is no --nsys: a profiler is a part of the command", where="--nsys", fix=fix)
 
 
@@ -154,7 +156,7 @@ class JobCommand(click.Command):
         usual = next((heading for heading, flags in _HEADINGS.items() if flag in flags), "")
         if flag in ("help", "help-all"):
             return _HELP
-        if not usual and flag not in _OF_JOBS:
+        if (not usual and flag not in _OF_JOBS) or (self.refers and usual == _LONGER):  # --attempts of `scale`
             return _OWN
         if self.refers and not shows_all:
             return _OWN if flag in _ALSO_OWN else ""

@@ -1,4 +1,4 @@
-"""``--json``: one document of one shape on standard output, whatever happened (docs/json.md).
+"""``--json``: one document of one shape on standard output, whatever happened (docs/agents.md).
 
 Words for people go to standard error then, as always.
 """

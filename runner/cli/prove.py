@@ -26,8 +26,10 @@ if TYPE_CHECKING:
 @site_option("A shipped site, or a site file. [default: $RUNNER_SITE, or local: this machine]", "local")
 @click.option("--gpus", type=int, help="GPUs of the jobs on all GPUs. [default: those of a node]")
 @click.option("--quick", is_flag=True, help="Short measurements: every figure is a demonstration.")
-@click.option("--pretend-cpu", "pretend", is_flag=True, help="On processors: proves the command, nothing of GPUs.")
-@click.option("--again", multiple=True, metavar="RUNG", help="Do this rung anew, though it has passed.")
+@click.option(
+    "--pretend-cpu", "pretend", is_flag=True, help="Run on CPUs: shows that the command works, nothing about GPUs."
+)
+@click.option("--again", multiple=True, metavar="RUNG", help="Repeat this step, though it has passed.")
 @some_job_options("image", "env_name", "runtime")
 @path_option(
     "--at", metavar=None,
@@ -45,14 +47,14 @@ if TYPE_CHECKING:
 @some_job_options("account", "project", "scratch", "queue", "scheduler_option", "force")
 @click.option(
     "--runs", type=Path, metavar="PATH", default=Path("runs"), show_default=True,
-    help="Directory for run directories; every node must see it. The ladder's state lies in PATH/prove-SITE.",
+    help="Directory for run directories; every node must see it. Its results lie in PATH/prove-SITE.",
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print the proof record as JSON.")
 def command(again: tuple[str, ...], as_json: bool, **values: Any) -> int:
-    """Climb a ladder of proofs on this machine's GPUs, or a site's: driver, NCCL, the main job in each precision.
+    """Test step by step what works on this machine's GPUs, or a site's: driver, NCCL, the benchmark in each precision.
 
-    Every rung ends within nine minutes, after what the queue takes. Called again, it goes on where it was ended, and
-    does nothing twice that has passed with the same inputs. Exits with 6 if a rung fails.
+    Every step ends within nine minutes, besides the time in the queue. Called again, it goes on where it stopped, and
+    repeats nothing that has passed with the same inputs. Exits with 6 if a step fails.
     """
     from runner.jobs.life import WaitInterrupted
     from runner.proving import rungs

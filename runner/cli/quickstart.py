@@ -1,4 +1,4 @@
-"""``quickstart``: set up everything and run the main job."""
+"""``box quickstart``: set up everything and run the main job."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ STEPS: tuple[Step, ...] = (
 @click.option("--private-engine", is_flag=True, help="Use a private engine even if another one answers.")
 @JSON
 def command(only_prepare: bool, private_engine: bool, as_json: bool) -> int:
-    """Set everything up on this machine and run the main job (a CPU demonstration)."""
+    """Set up image and box on this machine, and run the benchmark on 16 ranks (CPUs: a demonstration)."""
     reason = machine.real_cluster()
     if reason:
         raise RefusedError(
@@ -98,7 +98,7 @@ def show(taken: Sequence[Taken]) -> int:
     if last.exit_code != Exit.GOOD:
         own = last.document["error"] if last.document else None
         error = msgspec.convert(own, Problem) if own else Problem("failed", f"{last.name} ended without saying why")
-    return json_output.show({"steps": taken}, exit_code=last.exit_code, error=error, command="quickstart")
+    return json_output.show({"steps": taken}, exit_code=last.exit_code, error=error)
 
 
 def _prepare(say: Say, private_engine: bool) -> tuple[int, Document]:

@@ -131,7 +131,7 @@ def _report_lines(report: Report) -> Iterator[str]:
             yield f"  fix, step {row.step}: {printable(line)}"
     bad = sum(row.finding.state in ("missing", "wrong") for row in report.rows)
     unknown = sum(row.finding.state == "cannot tell" for row in report.rows)
-    yield f'  {bad} wrong or missing, {unknown} "cannot tell" (docs/recipe-check.md)'
+    yield f'  {bad} wrong or missing, {unknown} "cannot tell" (gpu-runner docs recipe-check)'
 
 
 command.add_command(expect, "expect")

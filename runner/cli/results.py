@@ -277,6 +277,7 @@ RESULTS: dict[str, tuple[Any, ...]] = {
     "box up": (Box,),
     "box down": (BoxDown,),
     "box status": (list[Box],),
+    "box quickstart": (Quickstart,),
     "quickstart": (Quickstart,),
     "box clean": (Cleaned,),
     "clean": (Cleaned,),

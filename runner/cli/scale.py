@@ -34,7 +34,13 @@ _OF_RESUMING = frozenset(("resume", "budget", "attempts", "yes", "wait", "dry_ru
 
 @click.command(cls=ReferringCommand)
 @job_options
-@click.option("--arms", default="full", show_default=True, metavar="ARM,...", help="What each size is run as.")
+@click.option(
+    "--arms",
+    default="full",
+    show_default=True,
+    metavar="ARM,...",
+    help="Ways to train at each size: full, uncoupled, coordination, solo, solo-hooks.",
+)
 @click.option(
     "--repeats", type=click.IntRange(1, 1000), default=REPEATS, show_default=True, help="Launches of each point."
 )
@@ -44,7 +50,7 @@ _OF_RESUMING = frozenset(("resume", "budget", "attempts", "yes", "wait", "dry_ru
 )
 @click.option(
     "--solo-gpus", type=click.IntRange(1, 1000), metavar="N",
-    help="With --same-nodes, GPUs of each node that are alone in one repeat; others in the next. All by default.",
+    help="With --same-nodes and solo: so many GPUs of each node are measured alone in a repeat. [default: all]",
 )  # fmt: skip
 @click.option("--budget", type=click.FloatRange(min=0), metavar="GPU-HOURS", help="Refuse a study that takes more.")
 @click.option(

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @click.option("--tensorboard", metavar="DIR", help="Serve TensorBoard, of the logs in DIR.")
 @click.option("--idle", metavar="MIN", type=click.IntRange(min=1), help="End after MIN minutes without a connection.")
 def command(notebook: bool, tensorboard: str | None, idle: int | None, *, dry_run: bool, full: bool) -> int:
-    """Serve Jupyter, TensorBoard or COMMAND from a GPU node, and print the tunnel to it; Ctrl-C ends its job.
+    """Serve Jupyter, TensorBoard or COMMAND from a GPU node, and print the ssh tunnel to it; Ctrl-C ends its job.
 
     In COMMAND {port} and {address}, or {socket}, are replaced; RUNNER_SERVE_TOKEN has the token. Other options are
     those of submit. `jupyter` is `serve --notebook`.

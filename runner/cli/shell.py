@@ -16,11 +16,12 @@ import click
 from runner.cli.job_options import ReferringCommand, given, job_options, typed
 from runner.cli.options import say
 from runner.cli.progress import slow
-from runner.core.errors import Exit, RunnerError, UnknownStateError, UsageError
+from runner.core.errors import Exit, RefusedError, RunnerError, UnknownStateError, UsageError
 from runner.core.invocation import PROGRAM
 
 if TYPE_CHECKING:
     from runner.jobs.directory import Run
+    from runner.jobs.ssh import Access
     from runner.model.request import Request
 
 _HOLD = ("python3", "-c", "from gpu_runner_inside.hold import main; main()")  # see there for the file ATTACHED
@@ -33,7 +34,9 @@ T = TypeVar("T")
 @click.command(cls=ReferringCommand)
 @job_options
 @click.option("--rank", type=click.IntRange(min=0), default=0, help="With RUN: beside this rank. [default: 0]")
-def command(rank: int, *, dry_run: bool, full: bool) -> int:
+@click.option("--ssh", is_flag=True, help="Print the configuration by which ssh, scp and editors get there.")
+@click.option("--stdio", is_flag=True, hidden=True)  # a ProxyCommand, which --ssh prints
+def command(rank: int, *, ssh: bool, stdio: bool, dry_run: bool, full: bool) -> int:
     """Open a shell in the image, or environment, on a GPU node; Ctrl-D ends its job. Or run COMMAND there.
 
     With RUN, which may be any job of yours: beside it, on one of its nodes, in its container and its environment; the
@@ -41,8 +44,12 @@ def command(rank: int, *, dry_run: bool, full: bool) -> int:
     """
     context = click.get_current_context()
     own, program = _arguments(context.params["arguments"])
+    if (ssh and program != _SHELL) or (stdio and not (ssh and own)):
+        raise UsageError("--ssh takes no command", where="--ssh", fix="give it to ssh")
     if not own:
-        return in_own_job(job_request("shell", _HOLD), lambda run: _attach(run, program, 0), dry_run=dry_run, full=full)
+        request = job_request("shell", _HOLD)
+        access = _access(request.site, request) if ssh else None
+        return in_own_job(request, lambda run: _use(run, program, access), dry_run=dry_run, full=full)
     if values := given(context).keys() - {"arguments"}:
         fix = "leave them out, or leave RUN out: then they are those of a job for the shell"
         raise UsageError("RUN runs already: no option of a job is for it", where=", ".join(sorted(values)), fix=fix)
@@ -53,7 +60,63 @@ def command(rank: int, *, dry_run: bool, full: bool) -> int:
     if run.plan is not None and run.submitted is not None and rank < run.tasks and run.records.start(rank) is None:
         ensure_own(run)
         _wait_for_start(run, rank)
-    return _attach(run, program, rank)
+    if not ssh:
+        return _attach(run, program, rank)
+    access = _access_to(run)
+    if not stdio:
+        return _show_ssh(run, rank, access)
+    from runner.core.process import foreground
+    from runner.jobs.ssh import connection
+
+    words, environment = connection(run, rank)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # by ssh at its end, which is the end of our input, too
+    return foreground(words, env=environment)
+
+
+def _access(site: str | None, request: Request) -> Access:
+    from runner.jobs.ssh import access_of
+    from runner.preparation.site import read_user_site
+
+    return access_of(read_user_site(site, request, for_job=True).site)
+
+
+def _access_to(run: Run) -> Access:
+    """By the site as its file is now."""
+    from pathlib import Path
+
+    from runner.jobs.directory import REQUEST
+    from runner.model.request import RequestRecord
+
+    if (record := run.read(REQUEST, RequestRecord)) is None:
+        fix = f"`{PROGRAM} shell {run.run_id}`"
+        raise RefusedError("it has no run directory of ours, for the keys of ssh", where=run.run_id, fix=fix)
+    site = record.request.site or record.site
+    file = Path(record.request.directory) / site
+    return _access(str(file) if file.is_file() else site, record.request)
+
+
+def _use(run: Run, program: Sequence[str], access: Access | None) -> int:
+    from runner.model.records import ExitRecord
+
+    if access is None:
+        return _attach(run, program, 0)
+    _show_ssh(run, 0, access)
+    say("Ctrl-C here ends its job")
+    return wait_until(run, lambda: run.records.record(0, "exit", ExitRecord)).status
+
+
+def _show_ssh(run: Run, rank: int, access: Access) -> int:
+    from shlex import quote
+
+    from runner.jobs.ssh import directions
+
+    config, text = directions(run, rank, access)
+    say("on your machine, in ~/.ssh/config:")
+    click.echo(text, nl=False)
+    if access == "own sshd":
+        say(f"with a key of your ~/.ssh/authorized_keys here, or a copy of {quote(str(config.with_name('key')))}")
+    say(f"then, and for an editor: `ssh {run.run_id}`; here: `ssh -F {quote(str(config))} {run.run_id}`")
+    return Exit.GOOD
 
 
 def by_hand(verb: click.Command, metavar: str) -> None:

@@ -35,7 +35,9 @@ _MOST_FILES = 5
 @click.command()
 @RUN
 @click.argument("second", required=False, shell_complete=by_shell("runs"))
-@click.option("--diff", "diff_only", is_flag=True, help="Print the kept difference between your code and its commit.")
+@click.option(
+    "--diff", "diff_only", is_flag=True, help="Print the uncommitted changes of your code that were recorded."
+)
 @JSON
 def command(run: str | None, second: str | None, diff_only: bool, as_json: bool) -> int:
     """Show RUN: its command line, the git commit of your program, its image, nodes, times and verdict. With SECOND:

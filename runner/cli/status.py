@@ -53,7 +53,7 @@ def command(
     """List the runs and studies, or show the state of RUN or STUDY (an id or name, or its beginning; a job id; or a
     directory).
 
-    Runs of a study are listed with --all or --name only. A run whose job is over is judged, if it was not yet.
+    Runs of a study are listed with --all or --name only. A run that has ended gets its verdict, if it has none yet.
     """
     if run is not None:
         if name or site or states or since_s or last or every or watch:
@@ -162,6 +162,7 @@ def _show_run(wanted: str, *, as_json: bool) -> int:
         for attempt in sweep.submitted if sweep.sweep.is_chain and not as_json else ():
             if isinstance(state := standing(attempt, warn=warn), Verdict):
                 show([f"{attempt.name}: {'; '.join((state.outcome, *state.reasons[:1]))}"])
+        show([f"later attempts leave out {', '.join(sweep.left_out)}"] if sweep.left_out and not as_json else [])
         show([f"no attempt follows: {sweep.end}"] if sweep.end and not as_json else [])
         return code
     run = find_subject(wanted)

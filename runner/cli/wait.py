@@ -38,7 +38,7 @@ def command(runs: tuple[str, ...], timeout_s: float | None, cancel_on_interrupt:
     """Wait for RUN to finish, then print its verdict; or for all jobs of STUDY, then print its figures.
 
     An id or name, or its beginning; a job id; a directory; @2 for the newest run but one; by default the newest. Of
-    several, the exit code is that of the first that is not good.
+    several, the exit code is the first that is not 0.
     """
     from runner.study.directory import find_subjects
 

@@ -121,7 +121,7 @@ def home() -> Path:
 
 
 def share(name: str) -> Path:
-    """The shipped directory ``name`` (``containers`` or ``recipes``), from the checkout or from the wheel."""
+    """The shipped directory ``name`` (``containers``, ``recipes`` or ``docs``), from the checkout or from the wheel."""
     bundled = _PACKAGE / "_share" / name
     return bundled if bundled.is_dir() else _PACKAGE.parent / name
 

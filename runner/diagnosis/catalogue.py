@@ -133,6 +133,10 @@ FAILURES = (
         "submit again; report it to the site if it happens again", "infrastructure", "infrastructure"),
     Failure("allocation-revoked", "scheduler state", r"^REVOKED$", _REPORTED, "ask the site why it revoked the job",
         "site", "infrastructure"),
+    # Slurm (22.05) gives a script that was killed, and had begun, the reason of one that it could not start.
+    Failure("script-killed", "scheduler state", r"", "the job's script was killed outright on {nodes}",
+        "submit again; the kernel's log of that node says what killed it: often a lack of memory", "infrastructure",
+        "infrastructure", context=r"^JobLaunchFailure begun$"),
     # Slurm's, where slurmstepd cannot open the script's output (ExitCode 0:53).
     Failure("script-not-started", "scheduler state", r"",
         "the scheduler could not start the script on {nodes} (JobLaunchFailure)",

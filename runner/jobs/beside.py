@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -15,14 +16,45 @@ from runner.core.invocation import PROGRAM
 from runner.jobs.directory import Run, is_linked
 from runner.jobs.states import clients_of, ensure_own, scheduler_of
 from runner.model.backends import SCHEDULERS
+from runner.model.plan import Plan
 from runner.model.records import ExitRecord
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where something can be run beside a rank.
+
+    Attributes:
+        own: two variables, NAME=VALUE, that the job's processes there have and no others.
+    """
+
+    scheduler: str
+    clients: Path | None
+    job_id: str
+    node: str
+    own: tuple[str, str]
+    plan: Plan | None
+
+    def entering(self, program: Sequence[str]) -> tuple[str, ...]:
+        """What runs the program, on that node, in the container and with the environment of the job."""
+        return ("/bin/bash", "-p", "-c", (SHELL / "beside.sh").read_text(), "beside", *self.own, *program)
+
+    def step(self, words: Sequence[str], *, terminal: bool) -> tuple[tuple[str, ...], Mapping[str, str]]:
+        """What runs these words on that node, as they are, and its whole environment."""
+        module = scheduler_module(self.scheduler)
+        return module.beside(self.clients, self.job_id, self.node, words, plan=self.plan, terminal=terminal)
 
 
 def beside(
     run: Run, program: Sequence[str], *, rank: int = 0, terminal: bool
 ) -> tuple[tuple[str, ...], Mapping[str, str]]:
-    """What runs ``program`` beside a rank, and its whole environment. Of a job that is not ours the rank is not known:
-    beside what runs on its first node.
+    """What runs ``program`` beside a rank, and its whole environment. Raises as ``place_beside``."""
+    place = place_beside(run, rank)
+    return place.step(place.entering(program), terminal=terminal)
+
+
+def place_beside(run: Run, rank: int = 0) -> Place:
+    """The place beside a rank. Of a job that is not ours the rank is not known: beside what runs on its first node.
 
     Raises:
         UsageError: the run does not run, or has no such rank.
@@ -58,5 +90,4 @@ def beside(
     if record is not None:
         own = (f"RUNNER_TOKEN={record.token}", f"RUNNER_RANK={rank}")
     node = "" if record is None else record.node_name or record.host
-    words = ("/bin/bash", "-p", "-c", (SHELL / "beside.sh").read_text(), "beside", *own, *program)
-    return scheduler_module(name).beside(clients, job_id, node, words, plan=plan, terminal=terminal)
+    return Place(name, clients, job_id, node, own, plan)

@@ -31,6 +31,7 @@ MOST_ANSWER_BYTES = 1 << 25  # of an answer: what is longer is cut off
 # What no program is made of: documentation, pictures, notebooks.
 _DOCUMENTATION = (
     "*.md", "*.rst", "*.adoc", "*.tex", "*.bib", "*.pdf", "*.png", "*.jpg", "*.jpeg", "*.gif", "*.svg", "*.ipynb",
+    "*.log", "*.out", "*.err",
     "doc/*", "docs/*", ".github/*", ".gitignore", "README", "LICENSE",
 )  # fmt: skip
 _PROGRAM = (":(top)", *(f":(top,exclude,icase){name}" for name in _DOCUMENTATION))

@@ -67,6 +67,7 @@ class Ran:
         device_name: of its first rank's device, as the framework says; empty where unknown.
         code: what ran, as ``runner.jobs.comparison.code_facts``; only repeats and studies ask for it.
         changes: of its code, as ``runner.jobs.comparison.changes_of``; None where it is not known.
+        trained: as a meter saw it (``Report.trained``).
         ran_with: what its ranks recorded of that.
     """
 
@@ -77,6 +78,7 @@ class Ran:
     figure: Figure | None = None
     code: Mapping[str, str] = field(default_factory=dict)
     changes: Mapping[str, str] | None = None
+    trained: Mapping[str, str] = field(default_factory=dict)
     ran_with: inputs.RanWith | None = None
 
     @property
@@ -146,6 +148,12 @@ def _other_changes(runs: Sequence[Ran]) -> list[str]:
         for name in sorted({name for each in known for name in each})
         if len({each.get(name) for each in known}) > 1 and not any(_is_below(name, own) for own in written)
     ]
+
+
+def _other_trained(runs: Sequence[Ran]) -> list[str]:
+    """What of the training, as a meter saw it."""
+    names = sorted({name for each in runs for name in each.trained})
+    return [name for name in names if len({each.trained.get(name, "") for each in runs} - {""}) > 1]
 
 
 def _is_below(name: str, other: str) -> bool:
@@ -229,6 +237,7 @@ FACTS = (
     Fact("own-env", "environment", lambda ran: f"{_without_fabric(ran.plan.env)} {ran.plan.unset}", "sizes"),
     _parts("setup", "plan", "repeats point", _planned(_OF_A_LAUNCH)),
     _parts("own-setup", "plan", "sizes", _planned(_OF_A_LAUNCH | _OF_A_SIZE)),
+    _parts("trained", "training as the meter saw it", "repeats point sizes", _other_trained),
     _parts("variables", "set of variables", "repeats point", _recorded(inputs.other_variables)),
     _parts("given", "set of variables", "sizes", _other_given),
     _parts("processors", "number of processors of a rank", "repeats point", _recorded(inputs.other_processors)),
@@ -329,6 +338,7 @@ def ran_with(
         figure=figure_of(verdict, plan.arms[-1] if plan.arms else None),
         code=code,
         changes=changes_of(run.code, run.content(CODE_DIFF)) if "commit" in code else None,
+        trained=report.trained if report else {},
         ran_with=inputs.ran_with(run) if code else None,
     )
 

@@ -60,6 +60,6 @@ def _cost(run: Run) -> float:
     plan = run.plan
     if plan is None or plan.existing_allocation is not None:
         return 0.0
-    if run.is_needless and not (run.path.parents[2] / "ended").exists():  # an attempt whose turn may come
+    if run.is_needless and not run.chain_end:  # an attempt whose turn may come
         return plan.most_gpu_hours
     return gpu_hours(run) if run.marker is not None or kept_outcome(run) else plan.most_gpu_hours

@@ -51,6 +51,7 @@ NODES = "nodes"  # the job's nodes, in the order in which ranks fill them
 RESULT, EXIT, ENDED, CANCELLED, VERDICT = "result.json", "exit.json", "ended.json", "cancelled.json", "verdict.json"
 # Of a study or a sweep: its run directories are DIRECTORY/launches/LAUNCH/RUN.
 STUDY, SWEEP, LAUNCHES, LOG = "study.json", "sweep.json", "launches", "launches.log"
+CHAIN_END = "ended"  # of a chain, too: why no attempt follows; its attempts (chain.sh) write and read it
 _ID = re.compile(r"\d{8}-\d{6}-(?P<name>.+)-\d+(\.\d+)?\Z")  # STAMP-NAME-RANKS, and a number where that was taken
 _RECORD = re.compile(r"(0|[1-9][0-9]{0,8})\.([a-z]+)\.json\Z")  # one name for each rank
 
@@ -195,6 +196,11 @@ class Run:
         """Whether it is an attempt of a chain that was not queued, or has left the queue."""
         record = self.submitted
         return record is not None and record.by_attempt and bool(record.refused)
+
+    @property
+    def chain_end(self) -> str:
+        """Of an attempt of a chain, why none follows those that were queued; empty while one may."""
+        return Run(self.path.parents[2]).content(CHAIN_END).decode("utf-8", "replace").strip()
 
     @property
     def name(self) -> str:

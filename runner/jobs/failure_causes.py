@@ -78,7 +78,7 @@ _FROM_OUTSIDE = frozenset({"job-cancelled", "time-limit", "deadline-missed"})
 def by_the_scheduler(evidence: Evidence) -> Verdict | None:
     """An end that the scheduler itself explains."""
     state = evidence.state
-    failure = find("scheduler state", state.name, state.reason)
+    failure = find("scheduler state", state.name, f"{state.reason}{' begun' if evidence.hosts else ''}")
     if failure is None:
         return None
     where = f" on {state.nodes}" if state.nodes else ""
@@ -292,7 +292,7 @@ def _progress(evidence: Evidence) -> list[str]:
             (reported if rank in evidence.reports else in_program).append(rank)
     sentences = [f"{_rank_names(evidence, ranks)} {stage}" for stage, ranks in stages.items() if ranks]
     if well:
-        sentences.append(f"{well} of {counted(evidence.plan.tasks, 'rank')} ended with status 0")
+        sentences.append(f"{well} of {counted(evidence.plan.tasks, 'rank')} exited with 0")
     return sentences
 
 

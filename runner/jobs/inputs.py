@@ -27,20 +27,20 @@ _PASSING = re.compile(
     r"|INVOCATION_ID|JOURNAL_STREAM|MANAGERPID|PYTHONUNBUFFERED|NVIDIA_(CTK|DRIVER)\w*"
     r"|(MAN|INFO)?PATH|SHELL|BROWSER|CI|MOTD_SHOWN|DESKTOP_SESSION|GDMSESSION|XMODIFIERS|INSIDE_EMACS|_CE_(CONDA|M)|MFLAGS"
     r"|CLICOLOR|FORCE_COLOR|GREP_COLORS?|LOADEDMODULES|_LMFILES_|SCREENDIR|ZDOTDIR"
-    r"|(ALACRITTY|ANSI|BYOBU|CONDA|DEBUGINFOD|DIRENV|FZF|GHOSTTY|GTK|HOMEBREW|ITERM|KITTY|KONSOLE|MODULES|NVIM|NVM|PYENV|QT"
-    r"|STARSHIP|UV|VIRTUAL_ENV|VTE|WEZTERM|WT|ZELLIJ)(_\w+)?|MAKE(LEVEL|FLAGS)|MODULE(PATH|SHOME)"
+    r"|(ALACRITTY|ANSI|BYOBU|CONDA|DEBUGINFOD|DIRENV|FZF|GHOSTTY|GTK|HOMEBREW|ITERM|KITTY|KONSOLE|MODULES_(CMD|LM|RUN|USE)|NVIM|NVM|PYENV|QT_(ACC|AUTO|IM|PLUG|QPA|SC|X)\w*"
+    r"|STARSHIP|UV|VIRTUAL_ENV|VTE|WEZTERM|WT_(PROFILE|SESSION)|ZELLIJ)(_\w+)?|MAKE(LEVEL|FLAGS)|MODULE(PATH|SHOME)"
     # What a script names a run by.
     r"|WANDB_(NAME|RUN\w*|GROUP|DIR|NOTES|TAGS|SERVICE)|MLFLOW_RUN\w*|(RUN|EXP|EXPERIMENT|JOB)_(NAME|ID|DIR)"
-    r"|(\w+_)?(PORT|SEED|TIMESTAMP|DATE|TIME)"
+    r"|(\w+_)?(PORT|SEED|TIMESTAMP|DATE)|PYTHONHASHSEED|((BEGIN|CURRENT|JOB|LAUNCH|RUN|START|SUBMIT)_?)?TIME"
 )
 # What these set by the number of ranks, or have in their arguments.
 _OF_A_STARTER = re.compile(
     r"sys\.argv|OMP_NUM_THREADS|(TORCH_)?NCCL_ASYNC\w*|TORCH_(NCCL|FR|DIST)\w*|(ACCELERATE|FSDP|DEEPSPEED)_\w*"
 )
-_SETTINGS = (".yaml", ".yml", ".toml", ".ini", ".cfg", ".conf", ".env")
+_SETTINGS = (".yaml", ".yml", ".toml", ".ini", ".cfg", ".conf", ".env", ".json")
 _OF_RANKS = (".py", ".csv", ".jsonl", ".tsv", ".txt", ".xml")  # shards, and modules that only several ranks need
 _FEW = 8  # files that not all launches read; more are data
-_SKEW_S = 2.0  # of a file server's clock
+_SKEW_S = 0.1  # of a file server's clock; what a user changed before a launch is older
 _TEXT, _STATE = "text ", " state "  # in what stands for a content; of large packages a size stands before the latter
 
 
@@ -116,8 +116,11 @@ def other_processors(runs: Sequence[RanWith]) -> list[str]:
 
 
 def other_modules(runs: Sequence[RanWith]) -> list[str]:
-    """Modules of the program's own that several launches imported, with several contents."""
-    return _unlike([each.first.modules for each in runs])
+    """Modules of the program's own that several launches imported, with several contents, unless each program wrote
+    its own.
+    """
+    names = _unlike([each.first.modules for each in runs])
+    return [each for each in names if not all(each in ran.first.written for ran in runs if each in ran.first.modules)]
 
 
 def other_sources(runs: Sequence[RanWith]) -> list[str]:
@@ -164,7 +167,9 @@ def other_files(runs: Sequence[RanWith], *, sizes: bool = False) -> list[str]:
         digests = {each.first.read[name][0] for each in having}
         changed_s = having[0].first.read[name][1]
         if len(digests) > 1 and not any(name in each.first.modules for each in having):
-            own = (each.wrote(name) if sizes else name in each.first.written for each in having)
+            # Within a size a text that a wrapper made is a setting; others, such as checkpoints, are written in C.
+            is_text = any(digest.startswith(_TEXT) for digest in digests)
+            own = (name in each.first.written if is_text and not sizes else each.wrote(name) for each in having)
             others += [] if all(own) else [name]
         elif any(name not in each.first.read and name not in each.first.modules for each in runs):
             if not digests.pop().startswith(_TEXT) or (sizes and name.endswith(_OF_RANKS)):

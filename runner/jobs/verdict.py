@@ -242,9 +242,9 @@ def _good(evidence: Evidence) -> Verdict:
     has_met = plan.wireup not in BY_MPI or len(evidence.reports) == plan.tasks
     one = worlds.is_one(evidence)
     # A launcher that starts a program for a whole node met the other launchers; the ranks are the program's.
-    met = "met, " if has_met and one is not False and (one or plan.wireup != "own") else ""
-    hosts, began = counted(plan.nodes, "host"), counted(plan.tasks, "rank" if plan.wireup != "own" else "start")
-    proven = [f"{plan.tasks} of {began} began, {met}and ended with status 0, on {hosts}"]
+    met = "connected, " if has_met and one is not False and (one or plan.wireup != "own") else ""
+    hosts, began = counted(plan.nodes, "host"), counted(plan.tasks, "rank" if plan.wireup != "own" else "launcher")
+    proven = [f"{plan.tasks} of {began} started, {met}exited with 0, on {hosts}"]
     proven += worlds.proven(evidence)
     if plan.device == "cuda":
         proven.append(

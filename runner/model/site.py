@@ -297,6 +297,7 @@ class SiteFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         idle_gpus_s: after how long the site ends a job that leaves a GPU idle, seconds; null where that is unknown.
         ssh_to_nodes: whether the user's ssh gets from a login node to the nodes of a job of theirs; null where that is
             unknown: a tunnel of ``serve`` goes to a port then, else by ssh to a socket.
+        user_sshd: users may run an sshd of their own in their jobs (``shell --ssh``): for keys alone, without a port.
         local_scratch: directory on each node's own disk for large files of a job (``--stage``); absolute.
         image_tags: image reference without tag -> tag that fits this site; left out for that of a plain ``build``.
         env: environment of every job there (fabric, caches); recipe and user override it, null takes away what the
@@ -341,6 +342,7 @@ class SiteFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_walltime_s: int | None = None
     idle_gpus_s: int | None = None
     ssh_to_nodes: bool | None = None
+    user_sshd: bool = False
     local_scratch: str = "/tmp"
     image_tags: dict[str, str] = {}
     env: dict[str, str | None] = {}

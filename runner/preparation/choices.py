@@ -85,7 +85,7 @@ def with_job_ids(request: Request, site: Site) -> Request:
 
     Raises:
         UsageError: there is no such run, the site's scheduler does not know its job, or it has ended otherwise than it
-            must: a job that Slurm has forgotten is no obstacle to it.
+            must: a job that Slurm has forgotten is no obstacle to it; or the last job of a chain is not queued yet.
         NotAcceptedError, UnknownStateError: as ``scheduler_of``.
     """
     options = dict(request.scheduler_options)
@@ -96,7 +96,14 @@ def with_job_ids(request: Request, site: Site) -> Request:
     from runner.jobs.states import scheduler_of
 
     def job_ids(match: re.Match[str]) -> str:
-        return ":".join(job_id(run, match) for run in runs_of_sweep(match[0]) or [find(match[0])])
+        runs = runs_of_sweep(match[0])
+        if runs and (plan := runs[0].plan) is not None and plan.attempt:
+            if not runs[0].chain_end:
+                what = f'"{match[0]}" is a chain, and which attempt will be its last is not known yet'
+                fix = f"`{PROGRAM} wait {match[0]} && {PROGRAM} submit ...`, or name one of its attempts"
+                raise UsageError(what, where="--dependency", fix=fix)
+            runs = [max(runs, key=lambda run: int(run.path.parent.name))]
+        return ":".join(job_id(run, match) for run in runs or [find(match[0])])
 
     def job_id(run: Run, match: re.Match[str]) -> str:
         known, plan, record, ended = scheduler_of(run)[1], run.needed_plan(), run.submitted, run.ended

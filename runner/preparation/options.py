@@ -235,13 +235,13 @@ class Options(TypedDict, total=False):
         "the Slurm or PBS that answers]", complete="sites")]
     hosts: Annotated[str, Option(
         "Nodes to reach by ssh, without a scheduler, and ranks on each.", PLAIN, metavar="NAME:N,...")]
-    hostfile: Annotated[_Path, Option("The same from a host file of horovodrun or mpirun.", PATH, metavar="FILE")]
+    hostfile: Annotated[_Path, Option("As --hosts, from a host file of horovodrun or mpirun.", PATH, metavar="FILE")]
     runtime: Annotated[str, Option("Container runtime. [default: the site's first]", PLAIN, complete="runtimes")]
     image: Annotated[_Path, Option(
         "Image reference, digest, or image file. [default: the recipe's]", complete="images")]
     mount: Annotated[Sequence[str], Option("Mount a host path.", MOUNTS, "mounts", metavar="SRC:DST[:ro]")]
     env: Annotated[Mapping[str, str | bool | None], Option(
-        "Environment variable of every rank; without a value, its value in this shell; -NAME takes it away.",
+        "Environment variable of every rank; without a value, its value in this shell; -NAME unsets it.",
         VARIABLES, metavar="[-]NAME[=VALUE]")]
     set: Annotated[Mapping[str, object], Option(
         "Option of the recipe's program.", PAIRS, "options", metavar="KEY=VALUE", complete="recipe options")]
@@ -279,8 +279,8 @@ class Options(TypedDict, total=False):
         "own processes. [default: rendezvous, which needs no MPI; own for torchrun and others]",
         Kind(choices=get_args(Wireup)))]
     world: Annotated[int | str, Option(
-        "How many devices shall be in one world; none: each program works for itself. [default: as the site or your "
-        "configuration says, else all that torchrun and its like start]", WORLD, metavar="none|any|N")]
+        "GPUs that must form one world (process group); none: each process works for itself. [default: as the site or "
+        "your configuration says, else all that torchrun and its like start]", WORLD, metavar="none|any|N")]
     bind: Annotated[Literal["auto", "none"], Option(
         "Bind each rank to the CPUs near its GPU, or do not bind.", Kind(choices=("auto", "none")), shows_default=True)]
     scheduler_option: Annotated[Mapping[str, object], Option(
@@ -294,9 +294,9 @@ class Options(TypedDict, total=False):
         "Directory for run directories; every node must see it.", PATH, metavar="PATH", shows_default=True)]
     stage: Annotated[bool, Option("Copy the image to each node's local disk, verify it, and start from there.", FLAG)]
     meter: Annotated[bool, Option(
-        "Measure your program's training in PyTorch, with no change to it (docs/meter.md).", FLAG)]
+        "Measure the speed of your PyTorch training, without changing the program.", FLAG)]
     meter_batch: Annotated[int, Option(
-        "The same; N samples of a rank in a step of its optimizer. [default: as the model's input shows]",
+        "As --meter, with N samples of a rank in each optimizer step. [default: as the model's input shows]",
         NUMBER, metavar="N")]
     env_name: Annotated[str, Option(
         "Run without a container, in this environment made by `env create`.", PLAIN, metavar="NAME|DIR")]
@@ -375,7 +375,7 @@ def taken(name: str, read: Callable[[Any], T], value: object) -> T:
     except (ValueError, TypeError, AttributeError) as error:
         # Not the value: it may hold a secret.
         what = f"the option {name!r} cannot be read: {error}"
-        raise UsageError(what, where=name, fix="docs/python.md shows its form") from None
+        raise UsageError(what, where=name, fix="gpu-runner docs python shows its form") from None
 
 
 def words_of(request: Request) -> tuple[str, ...]:

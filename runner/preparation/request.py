@@ -60,7 +60,7 @@ def make_request(values: Mapping[str, Any], directory: Path | None = None, *, st
     try:
         msgspec.convert(msgspec.to_builtins(request), Request)
     except msgspec.ValidationError as error:
-        raise UsageError(f"an option has a wrong type: {error}", fix="docs/python.md shows the forms") from None
+        raise UsageError(f"an option has a wrong type: {error}", fix="gpu-runner docs python shows the forms") from None
     return _with_absolute_paths(request, below)
 
 

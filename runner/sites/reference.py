@@ -44,10 +44,10 @@ refused, with the line and the nearest valid key:
     runtimes: [apptainer]
     node: {gpus: 8, gpu_type: a100, cores: 64, memory_mb: 1000000}
 
-A file that extends `slurm` gives these three of `node`: `gpus`, `cores`, `memory_mb`. Your own values go into
-`~/.config/gpu-runner/config.yaml` (`RUNNER_CONFIG` names another file; `gpu-runner site set account m1234` writes a
-line); options of a job override them. What `gpu-runner/config.yaml` in `XDG_CONFIG_DIRS` and in `/etc` says for the
-users of a machine is below them. Files in `sites/`, and folders in `recipes/`, beside each are known by name.
+Your own values go into `~/.config/gpu-runner/config.yaml` (`RUNNER_CONFIG` names another file; `gpu-runner site set
+account m1234` writes a line); options of a job override them. What `gpu-runner/config.yaml` in `XDG_CONFIG_DIRS` and
+in `/etc` says for the users of a machine is below them. Files in `sites/`, and folders in `recipes/`, beside each are
+known by name.
 
     site: perlmutter               # the default of --site
     account: m1234
@@ -59,10 +59,8 @@ users of a machine is below them. Files in `sites/`, and folders in `recipes/`, 
 Without `--site`, `RUNNER_SITE` or `site` there, jobs go to the box if it is up, else to the Slurm or PBS that answers
 (`--site slurm` means the same). It is detected once, without a GPU node; its file is kept as
 `~/.local/state/gpu-runner/sites/CLUSTER.yaml` (`RUNNER_STATE` names another directory). Correct it there, or remove
-it to detect anew; `site detect --on-node --keep` writes it anew. Partitions without GPUs, or closed to you (`sbatch
---test-only`), are left out. If no scheduler answers, jobs are refused (exit 2 if there is none, 3 if it does not
-answer), and environments are for this machine. Nodes with Slurm's feature `fake-gpus` give `device: cpu`: jobs there
-are demonstrations.
+it to detect anew; `site detect --on-node --keep` writes it anew. Partitions without GPUs, or closed to you, are left
+out. If no scheduler answers, jobs are refused (exit 2 if there is none, 3 if it does not answer).
 
 This page is the output of `gpu-runner site reference`. A key that is not required may be left out.
 """

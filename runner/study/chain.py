@@ -5,19 +5,24 @@ run directories are made before the first job is submitted; each job queues the 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
 from runner.core.errors import NotAcceptedError, RefusedError, UsageError
 from runner.jobs.directory import Run
+from runner.jobs.life import finish
+from runner.jobs.states import cancel_run
 from runner.model.backends import RUNTIMES, SCHEDULERS
 from runner.model.job import CommandLine, Sweep
 from runner.model.plan import RESULTS, Plan
 from runner.model.request import Mount
+from runner.model.verdict import Verdict
 from runner.preparation import job
 from runner.preparation.job import PreparedJob
-from runner.study.directory import create_sweep
+from runner.study.directory import SweepDirectory, create_sweep, next_attempt
 from runner.study.question import check_user_budget
 
 _CHECKPOINTS = "checkpoints"  # in the chain's directory
@@ -70,3 +75,27 @@ def start(first: PreparedJob, command: CommandLine) -> tuple[Run, str]:
         raise
     chain.note("launched", "1", [run])
     return run, job_id
+
+
+def wait(chain: SweepDirectory, warn: Callable[[str], None], *, timeout_s: float | None) -> Verdict:
+    """Wait until no attempt follows, and judge them; returns the last one's verdict. Raises as ``life.finish``."""
+    until = time.monotonic() + (timeout_s or 0.0)
+    run: Run | None = chain.submitted[0]
+    while run is not None:
+        left_s = None if timeout_s is None else max(0.0, until - time.monotonic())
+        verdict = finish(run, lambda _progress: None, warn, timeout_s=left_s)
+        if not run.is_needless:  # else it has left the queue
+            last = verdict
+        run = None if run.is_needless else next_attempt(run)
+    return last
+
+
+def cancel(chain: SweepDirectory) -> tuple[str, ...]:
+    """Cancel its jobs, and let no attempt follow; returns their ids."""
+    chain.stop()
+    jobs = []
+    for run in chain.submitted:
+        with suppress(NotAcceptedError):  # it has left the queue meanwhile
+            job_id, had_ended = cancel_run(run)
+            jobs += [] if had_ended else [job_id]
+    return tuple(jobs)

@@ -23,12 +23,12 @@ from runner.core.invocation import PROGRAM
 from runner.core.text import counted, first_of
 from runner.jobs import lookup
 from runner.jobs.campaign import Campaign
-from runner.jobs.directory import LAUNCHES, STUDY, SWEEP, Run, make_root
+from runner.jobs.directory import CHAIN_END, LAUNCHES, STUDY, SWEEP, Run, make_root
 from runner.model.job import Sweep
 from runner.model.study import Study
 from runner.study.plan import is_whole
 
-ENDED = "ended"  # of a chain: why no attempt follows; its attempts (chain.sh) write and read it, too
+SICK = "sick"  # of a chain, which its attempts (chain.sh) write
 _MOST = 8  # that a message names
 _ID = re.compile(r"\d{8}-\d{6}-(?P<name>.+)-(study|sweep|chain)(\.\d+)?\Z")
 
@@ -80,12 +80,19 @@ class SweepDirectory(Campaign):
     @property
     def end(self) -> str:
         """Why no attempt of a chain follows; empty while one may."""
-        return Run(self.path).content(ENDED).decode("utf-8", "replace").strip()
+        return Run(self.path).content(CHAIN_END).decode("utf-8", "replace").strip()
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """The nodes that later attempts of a chain leave out, each with why: ``dgx01 (attempt 1: it failed)``."""
+        lines = Run(self.path).content(SICK).decode("utf-8", "replace").splitlines()
+        rows = [line.split("\t") for line in lines if line.count("\t") == 2]
+        return tuple(dict.fromkeys(f"{node} (attempt {attempt}: {fault})" for node, attempt, fault in rows))
 
     def stop(self) -> None:
         super().stop()
         if self.sweep.is_chain and not self.end:
-            files.write_private(self.path / ENDED, "it was cancelled\n")
+            files.write_private(self.path / CHAIN_END, "it was cancelled\n")
 
 
 Subject = Run | StudyDirectory

@@ -190,7 +190,9 @@ def _unequal(study: Study, proven: Mapping[str, Run]) -> Mapping[_Point, tuple[D
     for each in study.launches:
         if each.key in proven and (plan := proven[each.key].plan) is not None:
             batch, varying = batch_of(run := proven[each.key])
-            ran = Ran(plan=plan, batch=batch, varying=varying, ran_with=ran_with(run))
+            report = run.records.report(0)
+            trained = report.trained if report else {}
+            ran = Ran(plan=plan, batch=batch, varying=varying, trained=trained, ran_with=ran_with(run))
             for arm in each.arms or (each.arm,):
                 groups[each.settings, each.gpus, arm].append(ran)
     for (settings, _, arm), group in groups.items():

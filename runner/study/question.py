@@ -309,7 +309,7 @@ def check_measures(job: PreparedJob, chosen: WayCost, *, waits: bool) -> None:
     refuse_missing_script(request.program, start, job.plan.mounts, Path(request.runs), runs_here=runs_here)
     if not imports(request.program, start, request.mounts) & _MEASURED:
         what = "nothing in the program's source is seen that the meter measures: its launches may have no figure"
-        fix = "--wait, without --same-nodes: its first launch is looked at before the others start; or docs/meter.md"
+        fix = "--wait, without --same-nodes: its first launch is seen before the others start; or gpu-runner docs meter"
         raise RefusedError(what, where=" ".join(request.program[:3]), fix=f"{fix}; nothing was submitted")
 
 

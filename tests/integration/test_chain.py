@@ -1,12 +1,14 @@
 """Chains of attempts on a real Slurm: what ends an attempt and not the chain, and what ends the chain."""
 
+import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.support.chains import PROGRAM, Chain, kill, lose_node, reach_limit, requeue
-from tests.support.commands import Runner, extended
+from tests.support.chains import PROGRAM, Chain, cancel_in_slurm, fail_gpu, kill, lose_node, reach_limit, requeue
+from tests.support.commands import Output, Runner, extended, ran
 from tests.support.daemons import Daemons
 from tests.support.documents import result
 from tests.support.waiting import until
@@ -48,12 +50,41 @@ def test_what_ends_an_attempt_does_not_end_the_chain(end: Callable[[Chain, int],
     chain.submit(*NATIVE).goes_through(end)
 
 
+def test_a_sick_node_is_left_out(chain: Chain) -> None:
+    chain.submit(*NATIVE).goes_through(fail_gpu, lose_node)  # of two nodes: then there is no other
+    (first,), (second,), (third,) = map(chain.nodes, (1, 2, 3))
+    assert first == third != second
+    said = chain.runner("status", "x", code=0).out
+    ecc = f"{first} (attempt 1: uncorrectable ECC error)"
+    assert f"later attempts leave out {ecc}, {second} (attempt 2: it failed)\n" in said
+    assert "x.1: infrastructure; rank 0" in said
+
+
+def test_ranks_that_could_not_meet_are_tried_again(chain: Chain) -> None:
+    chain.daemons.signal("dgx02", "STOP")
+    try:
+        chain.submit(*NATIVE, "--gpus", "2", "--nodes", "2", "--env", "RUNNER_RDV_TIMEOUT_S=4", code=IDLE)
+        until(chain.file(1, "ranks/0.exit.json").exists, "it waited", timeout_s=100)
+    finally:
+        chain.daemons.signal("dgx02", "CONT")
+    assert json.loads(chain.file(1, "ranks/0.exit.json").read_text())["error"] == "rendezvous-timeout"
+    until(chain.file(2, "ranks/1.start.json").exists, "the next one starts", timeout_s=100)
+    chain.runner("cancel", "x", code=0)
+
+
+def test_a_script_that_was_killed_had_started(chain: Chain) -> None:
+    chain.submit(*NATIVE, "--attempts", "1").goes_on(1)
+    kill(chain, 1)
+    assert "the job's script was killed outright on dgx0" in chain.runner("wait", "x", "--timeout", "120", code=8).out
+
+
 @pytest.mark.parametrize(
     ("options", "program", "kills", "cancels", "code", "why"),
     [
         ((), "raise SystemExit(3)", 0, "", 5, "the program ended with exit code 3"),
         ((), PROGRAM, 0, "x", 5, "it was cancelled"),
-        ((), PROGRAM, 0, "x.1", 5, "attempt 1 was cancelled"),  # the next one begins, and leaves
+        ((), PROGRAM, 0, "x.1", 5, "attempt 1 was cancelled"),
+        ((), PROGRAM, 0, "job", 5, "attempt 1 was cancelled"),
         ((), IDLE, 2, "", 8, "attempts 1 and 2 left no newer checkpoint"),
         (("--gpu-hours", "0.15", "--time", "6:00"), PROGRAM, 1, "", 8, "its attempts are used up"),
     ],
@@ -65,12 +96,44 @@ def test_what_ends_a_chain(
     for attempt in range(1, kills + 1):
         until(chain.file(attempt, "logs/rank-0.out").exists, "it runs", timeout_s=100)
         kill(chain, attempt)
-    if cancels:
+    if cancels == "job":
+        chain.goes_on(1)
+        cancel_in_slurm(chain, 1)
+        until(lambda: chain.jobs() == 0, "the next leaves the queue", timeout_s=5)
+    elif cancels:
         chain.goes_on(1)
         chain.runner("cancel", cancels, code=0)
     chain.runner("wait", "x", "--timeout", "120", code=code)
     assert chain.runner("status", "x", code=0).out.endswith(f"no attempt follows: {why}\n")
     assert chain.jobs() == 0
+
+
+ILL_ONCE = "import os; os.environ['RUNNER_ATTEMPT'] == '2' or exit('CUDA error: uncorrectable ECC error encountered')"
+FROM_PYTHON = """
+import sys
+from runner import submit
+site, runs, program = sys.argv[1:]
+own = {"site": site, "runs": runs, "runtime": "native", "name": "py", "until_done": True}
+assert "runner_begin_attempt 1 2" in submit(1, ["true"], attempts=2, dry_run=True, **own).script
+chain = submit(1, ["python3", "-c", program], **own)
+verdict = chain.wait(timeout=200)
+print(verdict.outcome, chain.end, [each.id[-6:] for each in chain.attempts], chain.left_out, chain.cancel())
+"""
+
+
+def test_from_python_and_what_depends_on_it(chain: Chain) -> None:
+    def after(name: str, code: int) -> Output:
+        words = ("submit", "--gpus", "1", *NATIVE, "--dependency", f"afterok:{name}", "--wait", "--", "true")
+        return chain.runner(*words, code=code)
+
+    words = [sys.executable, "-c", FROM_PYTHON, chain.runner.site, chain.runner.runs, ILL_ONCE]
+    said = ran(words, env=chain.runner.environment()).out
+    assert said.startswith("ran the program is done ['py.1-1', 'py.2-1'] ('dgx0")
+    assert said.endswith(" (attempt 1: uncorrectable ECC error)',) ()\n")
+    after("py", 0)  # which waits for its last attempt
+    chain.submit(*NATIVE)
+    assert '"x" is a chain' in after("x", 2).err
+    chain.runner("cancel", "x", code=0)
 
 
 @pytest.mark.parametrize(

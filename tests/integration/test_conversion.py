@@ -1,6 +1,6 @@
 """Conversion of real images: both ways alike, reproducible, whole; each difference from engine and Enroot; its end.
 
-The differences are the rows of docs/conversion.md: a test a row.
+The differences are the rows of docs/images.md: a test a row.
 """
 
 import io
@@ -251,7 +251,7 @@ def test_row_start_up_files(trees: Trees) -> None:
 
 
 def test_every_row_of_the_table_has_its_test() -> None:
-    document = (Path(__file__).parents[2] / "docs/conversion.md").read_text("utf-8")
+    document = (Path(__file__).parents[2] / "docs/images.md").read_text("utf-8")
     rows = set(re.findall(r"^\| `(\w+)` \|", document, re.MULTILINE))
     tested = {name.removeprefix("test_row_") for name in globals() if name.startswith("test_row_")} | {"xattrs"}
     assert rows == tested

@@ -1,5 +1,6 @@
 """What is released is what the checkout is: built, installed in an empty environment, and run from ``/``."""
 
+import re
 import shutil
 import stat
 import sys
@@ -38,14 +39,24 @@ def installed(distributions: Distributions, tmp_path_factory: pytest.TempPathFac
     return install(distributions.wheel, sys.executable, tmp_path_factory.mktemp("installed"))
 
 
-def test_the_wheel_holds_the_package_containers_and_recipes_and_nothing_else(distributions: Distributions) -> None:
+def test_the_wheel_holds_the_package_containers_recipes_and_docs_and_nothing_else(distributions: Distributions) -> None:
     inside = {name for name in names(distributions.wheel) if ".dist-info/" not in name}
-    shared = {f"runner/_share/{name}" for name in kept_files("containers", "recipes")}
+    shared = {f"runner/_share/{name}" for name in kept_files("containers", "recipes", "docs")}
     assert inside == kept_files("runner", "gpu_runner.py") | shared
 
 
 def test_the_sdist_holds_what_the_wheel_is_made_of_and_nothing_else(distributions: Distributions) -> None:
-    parts = ("runner", "gpu_runner.py", "containers", "recipes", "LICENSE", "README.md", "pyproject.toml", ".gitignore")
+    parts = (
+        "runner",
+        "gpu_runner.py",
+        "containers",
+        "recipes",
+        "docs",
+        "LICENSE",
+        "README.md",
+        "pyproject.toml",
+        ".gitignore",
+    )
     assert set(names(distributions.sdist)) == kept_files(*parts) | {"PKG-INFO"}
     assert names(distributions.wheel_of_sdist) == names(distributions.wheel)
 
@@ -77,12 +88,30 @@ def test_an_installed_runner_submits_to_the_box(installed: Installed, runner: Ru
     assert "verdict: ran" in installed(*words, code=0, **cache)
 
 
+def test_the_pages_make_a_site_with_search_and_a_broken_link_makes_none(tmp_path: Path) -> None:
+    """Nothing of it is fetched from elsewhere."""
+    for name in (name for name in kept_files() if name.startswith(("docs/", "runner/setup/")) or name.endswith(".md")):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(CHECKOUT / name, tmp_path / name)
+    words = ("sh", "runner/setup/pages/build.sh", sys.executable)
+    ran(words, cwd=tmp_path, timeout_s=TIMEOUT_S)
+    site = tmp_path / "build/pages/site"
+    assert "rendezvous" in (site / "search/search_index.json").read_text()
+    for page in ("docs/index.html", "docs/jobs.html", "CONTRIBUTING.html"):
+        assert not re.findall(
+            r"""<(?:script|img|link rel="stylesheet")[^>]*(?:src|href)="https?:""", (site / page).read_text()
+        )
+    with (tmp_path / "docs/jobs.md").open("a") as file:
+        file.write("\n[Nothing](scale.md#no-such-heading)\n")
+    assert "no-such-heading" in ran(words, code=1, cwd=tmp_path, timeout_s=TIMEOUT_S).err
+
+
 @AS_ROOT
 def test_an_administrators_installation_serves_every_user_when_the_checkout_is_gone() -> None:
     with open_directory() as place:
         checkout, prefix = place / "checkout", place / "opt"
         needed = ("Makefile", "pyproject.toml", "requirements.lock", "README.md", "LICENSE")
-        for name in kept_files("runner", "gpu_runner.py", "containers", "recipes", *needed):
+        for name in kept_files("runner", "gpu_runner.py", "containers", "recipes", "docs", *needed):
             (checkout / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(CHECKOUT / name, checkout / name, follow_symlinks=False)
         words = ("sh", "-c", "umask 077; exec make install PREFIX=$1 PYTHON=$2", "sh", prefix, sys.executable)

@@ -4,13 +4,14 @@ import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from textwrap import indent
 
 import pytest
 
 from runner.images.store.stored_image import StoredImage
 from tests.support.commands import Runner, ran
 from tests.support.daemons import CONTROLLER, Daemons, held_allocation
-from tests.support.shells import assert_shells, typed_into
+from tests.support.shells import assert_shells, transcript, typed_into
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.integration
@@ -25,6 +26,11 @@ def jobs(runner: Runner) -> Callable[[], str]:
 
 def test_in_a_container(runner: Runner, squashfs: StoredImage, tmp_path: Path) -> None:
     assert_shells(runner, squashfs.digest, tmp_path)
+
+
+def test_the_transcript_of_the_page(runner: Runner, squashfs: StoredImage, tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs/jobs.md").read_text()
+    assert indent(transcript(runner, squashfs.digest, tmp_path), " " * 4) in page
 
 
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM, signal.SIGINT])

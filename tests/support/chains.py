@@ -20,6 +20,8 @@ state, last = Path(os.environ["RUNNER_CHECKPOINT_DIR"], "state"), Path("last")
 step, value = json.loads(state.read_text()) if state.exists() else (0, 0)
 while not last.exists() or step < int(last.read_text()):
     time.sleep(0.1)
+    if Path("ecc-" + os.environ["RUNNER_ATTEMPT"]).exists():
+        raise SystemExit("CUDA error: uncorrectable ECC error encountered")
     step, value = step + 1, zlib.crc32(b"%d" % (step + 1), value)
     print(step, flush=True)
     if step % {EVERY} == 0 or last.exists():
@@ -54,6 +56,9 @@ class Chain:
     def log(self, attempt: int) -> str:
         file = self.file(attempt, "logs/rank-0.out")
         return file.read_text() if file.exists() else ""
+
+    def nodes(self, attempt: int) -> list[str]:
+        return self.file(attempt, "nodes").read_text().split()
 
     def jobs(self) -> int:
         return self.daemons.inside("squeue", "--noheader", "--format=%j").count(f"{self.home.name}.")
@@ -91,10 +96,19 @@ def kill(chain: Chain, attempt: int) -> None:
 
 
 def lose_node(chain: Chain, attempt: int) -> None:
-    node = chain.file(attempt, "nodes").read_text().strip()
+    (node,) = chain.nodes(attempt)
     chain.daemons.inside("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=test")
     chain.goes_on(attempt + 1)
     chain.daemons.inside("sh", "-c", 'scontrol update NodeName="$1" State=RESUME || true', "sh", node)
+
+
+def fail_gpu(chain: Chain, attempt: int) -> None:
+    """Its program ends by itself, with what torch says of a GPU's memory."""
+    (chain.home / f"ecc-{attempt}").touch()
+
+
+def cancel_in_slurm(chain: Chain, attempt: int) -> None:
+    chain.daemons.inside("scancel", chain.file(attempt, "job.id").read_text().strip())
 
 
 def requeue(chain: Chain, attempt: int) -> None:

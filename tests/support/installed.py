@@ -115,9 +115,10 @@ def _pip(bin_dir: Path, *words: str) -> None:
 
 
 def check_everyday_verbs(installed: Installed, directory: Path) -> None:
-    """Help, sites, a script that is the checkout's to the byte, and an error of a verb that needs containers/."""
+    """Help, sites, pages, a script that is the checkout's to the byte, an error of a verb that needs containers/."""
     assert "submit" in installed("--help", code=0)
     assert "technion" in installed("site", "list", code=0)
+    assert "wrong-nodes" in installed("docs", "wrong-nodes", code=0)
     image = directory / "an image.sqsh"
     image.write_bytes(SUPERBLOCK)
     words = ["submit", "--gpus", "13", "--site", "technion", "--dry-run"]

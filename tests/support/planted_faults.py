@@ -61,7 +61,7 @@ FAULTS = {
 LATE_FAULTS = {
     "a rank that hangs while the others end": Planted(
         "hang@2", "failed", 5,
-        ("rank 2 on dgx02 left a report, but did not finish the program", "3 of 4 ranks ended with status 0"),
+        ("rank 2 on dgx02 left a report, but did not finish the program", "3 of 4 ranks exited with 0"),
     ),
     "the time limit": Planted(
         "hang", "failed", 5,

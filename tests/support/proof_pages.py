@@ -60,13 +60,15 @@ def way_lines(ways: Iterable[ProvenWay]) -> Iterator[str]:
 
 
 def failure_lines() -> Iterator[str]:
-    """The catalogue by source, each with the beginning of the sentences that its rows share; rows alike are one."""
+    """The catalogue by source, each with the beginning of the sentences that its rows share; rows alike are one.
+    Without the rows whose cause is unknown, which only say where to look.
+    """
     for source in dict.fromkeys(failure.source for failure in FAILURES):
-        failures = [failure for failure in FAILURES if failure.source == source]
+        failures = [each for each in FAILURES if each.source == source and not each.fix.startswith("see the r")]
         letters = zip(*(failure.cause for failure in failures), strict=False)
         shared = "".join(each[0] for each in takewhile(lambda each: len(set(each)) == 1, letters))
         start = re.sub(r"[^}):]*$", "", shared) if failures[1:] else ""
-        yield f"\n**{source}**{start and ': '}{capitals(start)}{start and ' ...'}\n\n"
+        yield f"\n**{source}**{start and ': '}{capitals(start).rstrip(':')}{start and ' ...'}\n\n"
         for (what, fix), alike in groupby(failures, key=lambda failure: failure_cells(failure, start)):
             yield f"- {', '.join(map(label, alike))}: {what and f'{what}. '}*{fix}*\n"
 

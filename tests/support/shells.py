@@ -1,5 +1,7 @@
 """What ``shell`` does in every runtime."""
 
+import json
+import re
 import sys
 from pathlib import Path
 
@@ -16,6 +18,33 @@ SEES = 'echo "rank $RANK of $WORLD_SIZE, $CUDA_VISIBLE_DEVICES, $1"; cat program
 def typed_into(runner: Runner, cwd: Path, *words: str) -> Terminal:
     argv = [sys.executable, "-m", "runner", "shell", "--site", str(runner.site), "--runs", str(runner.runs), *words]
     return Terminal(argv, {**runner.environment(), "TERM": "xterm"}, cwd)
+
+
+def transcript(runner: Runner, image: str, cwd: Path) -> str:
+    """What a person sees of a debugger in a shell on a node, with the numbers and names of one day."""
+    cwd.joinpath("train.py").write_text("losses = [2.3, 1.1, float('nan')]\nprint(min(losses))\n")
+    shell = typed_into(runner, cwd, "--gpus", "2", "--image", image, "--time", "10:00")
+    for answer, typed in (
+        (PROMPT, "echo $CUDA_VISIBLE_DEVICES\n"),
+        (PROMPT, "python3 -m pdb train.py\n"),
+        ("(Pdb) ", "n\n"),
+        ("(Pdb) ", "p losses\n"),
+        ("(Pdb) ", "q\n"),
+        (PROMPT, "\x04"),
+    ):
+        shell.until(answer)
+        shell.type(typed)
+    assert shell.end() == 0
+    text = re.sub(r"\x1b\[[?\d;]*[a-zA-Z]|\x1b\].*?\x07|[^\n]*\r(?!\n)|\r", "", shell.seen)
+    text = re.sub(r"(?m)^(image .*|.* waiting for a node .*)?\n", "", text)
+    run, job = runner.newest(), json.loads((runner.newest() / "job.json").read_text())["job_id"]
+    for shown, as_of_a_day in (
+        (str(run), f"runs/{run.name}"),
+        (run.name[:15], "20261127-160000"),
+        (f"job {job}", "job 4711"),
+    ):
+        text = text.replace(shown, as_of_a_day)
+    return text
 
 
 def assert_shells(runner: Runner, image: str, cwd: Path) -> None:

@@ -64,6 +64,13 @@ def test_what_a_page_links_to_is_there(page: Path) -> None:
     assert [link for link in links if not is_there(page.parent / link[0] if link[0] else page, link[1])] == []
 
 
+def test_the_pages_are_short() -> None:
+    assert sum(len(page.read_text("utf-8").split()) for page in (ROOT / "docs").rglob("*.md")) <= 30_000
+    assert [
+        page for page in ("README.md", "CONTRIBUTING.md") if len((ROOT / page).read_text("utf-8").split()) > 900
+    ] == []
+
+
 def is_there(path: Path, heading: str) -> bool:
     """Whether the page or folder exists, and the heading or named place in it, if one is named."""
     if not heading or not path.exists():

@@ -68,7 +68,7 @@ def _of_point(study: StudyFacts, point: PointFacts, details: Sequence[RunReport]
     note = f"95 %: {sure}" if sure else f"no interval: {point.proven} of {counted(point.wanted, 'launch')} proven"
     at = ", ".join(filter(None, (gpus_text(point.gpus), settings_text(point.settings))))
     yield Highlight(f"Throughput per GPU at {at}", f"{rate(each.value)} {unit}/s", note)
-    estimate, base = point.efficiency_of_one, "of one GPU alone, times their number"
+    estimate, base = point.efficiency_of_one, f"relative to {point.gpus} x one GPU"
     if estimate is None:
         estimate, base = point.efficiency_of_uncoupled, "of as many GPUs at once that do not communicate"
     if point.why:

@@ -160,7 +160,7 @@ def _built_in_writable_root(spec: BuildSpec, tool: Tool, progress: Progress) -> 
 
     What a stage brings lies below ``dockerfile.BROUGHT``, which no image has. The rest is packed as any image is:
     ``enroot export`` would use Enroot's squashfs options, which take twice as long
-    (docs/conversion.md), and check nothing.
+    (docs/images.md), and check nothing.
     """
     assert spec.base.path is not None
     known = store.lookup(str(spec.base.path))

@@ -75,4 +75,4 @@ def test_the_wheel_works_under(python: str, distributions: Distributions, tmp_pa
         assert f"box {name} is up" in installed("box", "up", "--name", name, code=0, **cache)
     finally:
         installed("box", "down", "--name", name, code=0, **cache)
-    assert "every package is installed" in installed("quickstart", "--only-prepare", code=0, **cache)
+    assert "every package is installed" in installed("box", "quickstart", "--only-prepare", code=0, **cache)

@@ -306,6 +306,7 @@ def test_a_dry_run_plans_the_study_of_the_command_line_and_changes_nothing(
     assert len(made.launches) == launches
 
 
+OWN: Any = {"site": "local", "runtime": "native"}
 WRONG_CALLS: dict[str, tuple[Callable[[], object], type[RunnerError], str]] = {
     "sizes of one text": (lambda: scale("1,2", **TIMED), UsageError, "sizes are one value"),  # type: ignore[arg-type]
     "no repeats": (lambda: scale([1], **TIMED, repeats=0), UsageError, "'repeats' cannot be read: it must be one"),
@@ -314,6 +315,17 @@ WRONG_CALLS: dict[str, tuple[Callable[[], object], type[RunnerError], str]] = {
     "a size that is no number": (lambda: scale([1, "x"], **TIMED), UsageError, "must be a whole number"),  # type: ignore[list-item]
     "single GPUs without their arm": (lambda: scale([1], **TIMED, solo_gpus=1), UsageError, "no GPU is alone"),
     "no single GPU": (lambda: scale([1], **TIMED, solo_gpus=0), UsageError, "'solo_gpus' cannot be read"),
+    "a chain of a sweep": (lambda: submit(1, until_done=True, sweep={"x": [1]}, **TIMED), UsageError, "no attempts"),
+    "a chain without Slurm": (
+        lambda: submit(1, ["true"], until_done=True, **OWN),
+        RefusedError,
+        "cannot queue the next",
+    ),
+    "a chain of no attempt": (
+        lambda: submit(1, ["true"], until_done=True, attempts=0, **OWN),
+        UsageError,
+        "'attempts'",
+    ),
     "no attempts": (lambda: scale([1], **TIMED, attempts=0), UsageError, "'attempts' cannot be read"),
     "a budget in words": (lambda: scale([1], **TIMED, budget="much"), UsageError, "must be a number"),  # type: ignore[call-overload]
     "a setting without a name": (lambda: scale([1], **TIMED, set={3: 4}), UsageError, "must be a text"),  # type: ignore[dict-item]

@@ -275,6 +275,13 @@ def test_sites_are_listed_and_shown_with_what_is_unproven(call: Call) -> None:
     assert result(call("site", "show", "technion", "--json").out)["node"]["gpus"] == 8
 
 
+@pytest.mark.parametrize("words", ["submit --gpsu 2", "submit --gpus x", "images lst", "nothing", "logs nothing"])
+def test_every_error_begins_alike(words: str, call: Call) -> None:
+    lines = call(*words.split(), code=Exit.USAGE).err.splitlines()
+    assert len([line for line in lines if line.startswith("error: ")]) == 1
+    assert not [line for line in lines if line.startswith("Error")]
+
+
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_has_help(verb: str, call: Call) -> None:
     assert "Usage:" in call(verb, "--help").out

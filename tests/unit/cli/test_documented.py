@@ -42,7 +42,8 @@ def test_the_help_of_a_verb_ends_with_examples_that_parse_and_a_page(verb: str, 
         assert example.split()[0] == verb
         parse(shlex.split(example, comments=" #" in example))
     shown = call(verb, "--help").out
-    assert shown.endswith(f"{page}\n") and all(f" {example}\n" in shown for example in examples[:2])
+    named = page if page == "README.md" else f"gpu-runner docs {page.removesuffix('.md').removesuffix('/README')}"
+    assert shown.endswith(f"More: {named}\n") and all(f" {example}\n" in shown for example in examples[:2])
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The program of docs/importer.md, called as Pyxis's importer.c calls an importer."""
+"""The program of docs/security.md, called as Pyxis's importer.c calls an importer."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Importer:
         # In an environment of its own the package is installed; here it is a checkout.
         package = directory / "package.py"
         package.write_text(f"import sys\nsys.path.insert(0, {str(ROOT)!r})\nfrom runner.cli import main\nmain()\n")
-        code = re.search(r"```sh\n(.*?)```", (ROOT / "docs" / "importer.md").read_text(), re.DOTALL)
+        code = re.search(r"```sh\n(.*?)```", (ROOT / "docs" / "security.md").read_text(), re.DOTALL)
         assert code
         text = code[1].replace("/shared/images", str(self.store))
         text = text.replace("/opt/gpu-runner/bin/python -I -m runner", f"{sys.executable} -I {package}")

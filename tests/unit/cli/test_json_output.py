@@ -10,10 +10,11 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import click
 import msgspec
 import pytest
 
-from runner.cli import quickstart, run
+from runner.cli import cli, quickstart, run
 from runner.core.errors import Exit
 from runner.jobs.directory import Run
 from runner.model.output import Document
@@ -155,7 +156,8 @@ def test_a_step_of_quickstart_has_the_document_of_its_command(capfd: pytest.Capt
     """Its error is that of the step that failed."""
     code, step = quickstart.documented(("box", "down", "--name", "a/b"))
     assert (code, step["command"], step["error"]["code"]) == (Exit.USAGE, "box down", "usage")
-    assert quickstart.show([quickstart.Taken("the box", ("box", "up"), code, 0.5, step)]) == Exit.USAGE
+    with click.Context(quickstart.command, click.Context(cli), "quickstart"):
+        assert quickstart.show([quickstart.Taken("the box", ("box", "up"), code, 0.5, step)]) == Exit.USAGE
     shown = document(capfd.readouterr().out)
     assert (shown.error and shown.error.what, shown.result["steps"][0]["document"]) == (step["error"]["what"], step)
 

@@ -18,6 +18,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "job-not-launched": ("LAUNCH_FAILED",),
     "allocation-revoked": ("REVOKED",),
     "script-not-started": ("FAILED", "JobLaunchFailure"),
+    "script-killed": ("FAILED", "JobLaunchFailure begun"),
     "time-limit": ("TIMEOUT", "TimeLimit"),
     "deadline-missed": ("DEADLINE",),
     "job-out-of-memory": ("OUT_OF_MEMORY", "OutOfMemory"),

@@ -149,7 +149,7 @@ def test_the_alarm_rests_on_the_pairs_that_nothing_was_fitted_to(gpu: Gpu) -> No
 
 @pytest.mark.parametrize("use", ["held out", "fitted", "other batch"])
 def test_the_page_counts_the_pairs_as_the_model_gives_them(use: str) -> None:
-    page = (Path(__file__).resolve().parents[3] / "docs/expect.md").read_text()
+    page = (Path(__file__).resolve().parents[3] / "docs/compare.md").read_text()
     pairs = [pair for pair in PAIRS if pair.use == use]
     others = ", ".join(sorted(filter(None, map(below, pairs)), key=lambda share: float(share[:-1])))
     counts = f"{sum(map(is_held, pairs))} of {len(pairs)}"

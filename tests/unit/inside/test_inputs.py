@@ -111,6 +111,7 @@ def test_a_value_is_without_what_each_job_has_of_its_own() -> None:
     assert given_of(WANDB_API_KEY="planted", HF_TOKEN="1234567", KEY_LENGTH="no number") == {
         "WANDB_API_KEY": "", "HF_TOKEN": "", "KEY_LENGTH": "",
     }  # fmt: skip
-    assert given_of(KEY_DIM="64") != given_of(KEY_DIM="128")
+    for name, value in {"KEY_DIM": "64", "BATCH_TOKENS": "16k", "TOKENIZER": "gpt2", "PASSES": "two"}.items():
+        assert given_of(**{name: value})[name], name
     assert given_of(NUM_KEYPOINTS="16") != given_of(NUM_KEYPOINTS="17")
     assert given_of(MAX_TOKENS="4096") != given_of(MAX_TOKENS="8192")

@@ -151,6 +151,7 @@ ONE = Ran(
         "files": "a",
     },
     changes={"net.py": "1", "out/results.csv": "1"},
+    trained={"modules": "1", "inputs": ""},
     ran_with=RAN_WITH,
 )
 # What differs -> the keys of all facts that tell it.
@@ -175,6 +176,7 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     "variable": ({"env": (("NCCL_ALGO", "Ring"),)}, "env own-env"),
     "variable of the fabric": ({"env": (("NCCL_IB_HCA", "mlx5"),)}, "env"),
     "variable taken away": ({"unset": ("NCCL_ALGO",)}, "env own-env"),
+    "deeper model": ({"trained": {"modules": "2", "inputs": "1"}}, "trained"),
     "variable of the process": (with_inputs(variables={"DEPTH": frozenset("2")}), "variables given"),
     "fabric": (with_inputs(given={**RAN_WITH.given, "NCCL_IB_HCA": frozenset("2")}), "given"),
     "variable of the shell": (with_inputs(given={**RAN_WITH.given, "HOROVOD_CYCLE_TIME": frozenset("1")}), "given"),
@@ -190,6 +192,7 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     "file that a wrapper made": (with_inputs(read={**READ, "state.json": ("text 2", 110.0)}, written=()), "read"),
     "file that was added since": (with_inputs(read={**READ, "c.yaml": ("text 2", 150.0)}, **LATER), "read own-read"),
     "file that was added before": (with_inputs(read={**READ, "/c": ("text 2", 40.0)}), "read own-read"),
+    "weights that a wrapper made": (with_inputs(read={**READ, "b.bin": ("2", 110.0)}), "read own-read"),
     "module that was added": (with_inputs(read={**READ, "local.py": ("text 2", 40.0)}), "read"),
     "module of a child": (with_inputs(read={**READ, "eval.py": ("text 2", 50.0)}), "read"),
     "file that was removed": (with_inputs(read={"b.bin": ("1", 50.0)}), "read own-read"),
@@ -215,11 +218,11 @@ DECIDES = {
     "compare": "recipe model precision image-size batch gpus placement device reported-device site arm unit proof "
     "claim",
     "curve": "recipe program model precision image-size batch device reported-device site proof claim",
-    "repeats": "batch placement site command image env setup variables processors packages read software copy commit "
-    "changes sources files modules",
+    "repeats": "batch placement site command image env setup trained variables processors packages read software copy "
+    "commit changes sources files modules",
     "study": "reported-device unit image software copy commit changes sources files modules",
-    "point": "batch placement command env setup variables processors packages read",
-    "sizes": "device own-env own-setup given packages own-read",
+    "point": "batch placement command env setup trained variables processors packages read",
+    "sizes": "device own-env own-setup trained given packages own-read",
 }
 
 
@@ -302,6 +305,7 @@ def test_what_changes_no_program_makes_no_other_one(question: Any, other: dict[s
     [
         {"read": {"a.json": ("text 1", 110.0)}},  # another time, or not all files that are no text
         {"read": {**READ, "state.json": ("text 2", 110.0)}},  # which both wrote
+        {"modules": {"net.py": "1", "_version.py": "2"}, "written": ("state.json", "_version.py")},
         {"read": {**READ, "c.bin": ("2", 110.0), "/data/list.txt": ("text 2", 110.0)}},
         {"read": {**READ, "made.yaml": ("text 2", 110.0)}, "written": ("state.json", "made.yaml")},
         {"read": {**READ, "cache.txt": ("text 2", 150.0)}, **LATER},  # which the other has made

@@ -220,7 +220,7 @@ ENDS: dict[str, tuple[Evidence, str, tuple[str, ...]]] = {
     "a rank that hangs while the others end": (changed(state=FAILED, marker=None,
         exits={rank: ended(rank) for rank in (0, 1, 3)}, reports={rank: report(rank) for rank in (0, 1, 3)},
         task_ends={2: "Killed"}), "failed",
-        ("rank 2 on n1 did not finish the program", "3 of 4 ranks ended with status 0")),
+        ("rank 2 on n1 did not finish the program", "3 of 4 ranks exited with 0")),
     "a time limit that one rank was waited for": (changed(state=JobState("ended", "TIMEOUT"),
         exits={rank: ended(rank, **STOPPED) for rank in range(3)},
         starts={rank: start(rank, met=False) for rank in range(3)}, reports={}), "failed",

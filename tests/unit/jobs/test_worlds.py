@@ -81,7 +81,7 @@ def test_several_worlds_are_a_fault_only_where_one_is_requested(
     is_one = devices == (4,)
     sentences = (*verdict.proven, *verdict.reasons, *verdict.remarks)
     assert any("formed 1 world of 4 devices" in each for each in verdict.proven) == is_one
-    assert not any("began, met" in each for each in sentences) or is_one or not devices
+    assert not any("started, connected" in each for each in sentences) or is_one or not devices
     noted = [each for each in (*verdict.reasons, *verdict.remarks) if "the programs formed" in each]
     assert all("fix: " in each for each in noted)
     silent = is_one or not devices or evidence.plan.world in ("any", "none")
@@ -92,10 +92,10 @@ def test_starts_of_a_program_are_no_ranks_that_met() -> None:
     starts = [run(program=program, **OWN) for program in (PLAIN, TORCHRUN)]
     alone = run(program=TORCHRUN, wireup="own", tasks_per_node=(1,))
     said = [judge(each).proven[0].split(", on")[0] for each in (*starts, alone, run(*ONE))]
-    assert said[:2] == ["2 of 2 starts began, and ended with status 0"] * 2
+    assert said[:2] == ["2 of 2 launchers started, exited with 0"] * 2
     assert said[2:] == [
-        "1 of 1 start began, and ended with status 0",
-        "4 of 4 ranks began, met, and ended with status 0",
+        "1 of 1 launcher started, exited with 0",
+        "4 of 4 ranks started, connected, exited with 0",
     ]
 
 

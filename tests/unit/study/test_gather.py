@@ -207,7 +207,7 @@ def test_a_table_of_launches_says_how_many_a_claim_needs() -> None:
     assert point.launches_needed == {"0.01": 17, "0.02": 6, "0.05": 3}
 
 
-@pytest.mark.parametrize(("slow", "says"), [(81.0, ""), (79.0, "rates of its launches differ by 27.8 %")])
+@pytest.mark.parametrize(("slow", "says"), [(81.0, ""), (79.0, "rates of its launches differ by 27.8\u202f%")])
 def test_launches_that_are_far_apart_are_a_doubt(slow: float, says: str) -> None:
     asked = study((1,), 3)
     launches = [proven(each, rate) for each, rate in zip(asked.launches, (99.0, slow, 101.0), strict=True)]

@@ -34,10 +34,11 @@ _PASSING = re.compile(
     r".*/gpu_runner_inside/|.*/runner_meter\.py\Z|.*\.pyc\Z"
     r"|.*/(__pycache__|\.git|\.cache(?!/huggingface/(accelerate|modules)/)|\.triton|\.nv|torchinductor_[^/]*)/"
 )
-# A number of something, such as tokens or key points, and no secret.
-_NUMBER = re.compile(
-    r"(\w*TOKEN(S|IZ)\w*|(N|NUM|MAX|MIN)_\w+|\w+_(COUNT|DEPTH|DIM|HEADS|LAYERS|LEN|LENGTH|SIZE))=(\d{1,7}|true|false)",
-    re.IGNORECASE,
+# A number of something, such as tokens or key points, and no secret; or another word that only sounds like one.
+_NO_SECRET = re.compile(
+    r"(\w*TOKENS\w*|TOKEN_\w+|(N|NUM|MAX|MIN)_\w+|\w+_(BATCH|COUNT|DEPTH|DIM|HEADS|LAYERS|LEN|LENGTH|SIZE))"
+    r"=(\d[\d.eE+]{0,8}[kKmMbB]?|true|false)|(\w*TOKENIZERS?(_\w+)?|PASSES|BYPASS\w*|KEYPOINTS?(_\w+)?|\w+_(PASSES|KEYPOINTS))=.*",
+    re.IGNORECASE | re.DOTALL,
 )
 _DAYS = 7
 _RANDOM = r"(?<=/)tmp[._]?\w{6,12}(?=[/\0]|\Z)|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"  # of mktemp, uuidgen
@@ -72,7 +73,7 @@ def own_to_a_job(env: Mapping[str, str]) -> re.Pattern[str]:
 
 
 def _is_secret(name: str, value: str) -> bool:
-    return environment.may_be_secret(name) and not _NUMBER.fullmatch(f"{name}={value}")
+    return environment.may_be_secret(name) and not _NO_SECRET.fullmatch(f"{name}={value}")
 
 
 def leave(directory: str, base: Base, read: Read, written: Collection[str], *, measured: bool) -> None:

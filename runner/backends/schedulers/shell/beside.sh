@@ -44,7 +44,11 @@ case " ${options[*]} " in
 *" --mount "*) [ "$EUID" -eq 0 ] || refuse "a program with root's rights made this container: only root may enter it" ;;
 esac
 [ "/proc/$process/root/" -ef / ] || options+=(--root)   # which an ordinary user may only in a container
-set -- "$enter" --target "$process" "${options[@]}" --wd -- "$@"
+if [ "${#options[@]}" -gt 0 ]; then
+  set -- "$enter" --target "$process" "${options[@]}" --wd -- "$@"
+else   # nsenter of util-linux 2.41 would refuse to enter nothing
+  cd -P -- "/proc/$process/cwd" || refuse "the job's directory is gone on $(uname -n)"
+fi
 # A variable of the job may have any name: of ours only WORD_OF_JOB is used from here on.
 for name in $(compgen -e) options; do [ "$name" = TERM ] || unset -v "$name"; done
 while IFS= read -r -d '' WORD_OF_JOB; do

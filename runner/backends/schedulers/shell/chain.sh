@@ -2,6 +2,7 @@
 # Functions of an attempt of a chain (submit --until-done), on its first node, outside any container. Of the chain:
 #   launches/N/RUN/   the run directory of attempt N; in it `job.id` once it is queued, `began` once it has begun
 #   checkpoints/      of all attempts; `done` in it: the program says that its work is done
+#   sick              nodes that later attempts leave out: NODE, ATTEMPT and what was wrong, with tabs between
 #   ended             why no attempt follows
 runner_chain=${runner_run%/launches/*}
 
@@ -16,6 +17,7 @@ runner_attempt() {
 runner_begin_attempt() {
   local runner_why
   if [ ! -e began ]; then
+    [ "$1" -le 1 ] || [ -e "$(runner_attempt $(( $1 - 1 )))/exit.json" ] || runner_note_sick $(( $1 - 1 ))
     runner_why=$(runner_why_not "$1")
     if [ -n "$runner_why" ]; then
       echo "attempt $1 did not begin: $runner_why"
@@ -36,7 +38,7 @@ runner_why_not() {
     cat "$runner_chain/ended"
   elif [ -e "$runner_chain/checkpoints/done" ]; then
     echo 'the program is done'
-  elif [ "$1" -gt 1 ] && [ -e "$(runner_attempt $(( $1 - 1 )))/cancelled.json" ]; then
+  elif [ "$1" -gt 1 ] && runner_was_cancelled $(( $1 - 1 )); then
     echo "attempt $(( $1 - 1 )) was cancelled"
   elif [ "$1" -gt 2 ] && [ -z "$(find "$runner_chain/checkpoints/" -type f -newer \
     "$(runner_attempt $(( $1 - 2 )))/began" -print -quit)" ]; then
@@ -44,15 +46,69 @@ runner_why_not() {
   fi
 }
 
-# Queues attempt $1 for when this job has ended, once, in the environment of a login shell, as `submit` does.
+# Whether a user cancelled attempt $1, by `cancel` or scancel: of any other end slurmstepd says what it is due to.
+runner_was_cancelled() {
+  [ -e "$(runner_attempt "$1")/cancelled.json" ] ||
+    grep -qsE '^slurmstepd.*: \*\*\* JOB [0-9]+ ON \S+ CANCELLED AT \S+ \*\*\*' "$(runner_attempt "$1")/logs/batch.err"
+}
+
+# Notes the nodes by whose fault, or that of a GPU of theirs, attempt $1 ended. The errors are those of
+# runner.diagnosis.catalogue.
+runner_note_sick() (
+  cd -- "$(runner_attempt "$1")" 2>/dev/null || exit 0
+  runner_faults 2>/dev/null | sort -ut $'\t' -k1,1 | while IFS=$'\t' read -r runner_node runner_fault; do
+    [ -z "$runner_node" ] || printf '%s\t%s\t%s\n' "$runner_node" "$1" "$runner_fault" >>"$runner_chain/sick"
+  done
+)
+
+# Of the attempt here: NODE, a tab and what was wrong. Of a lost first node only Slurm tells.
+runner_faults() {
+  local runner_rank runner_fault
+  sed -n 's/^srun: error: Node failure on \([^ :]*\).*/\1\tit failed/p' logs/batch.err
+  [ -e exit.json ] || ! timeout 20 scontrol show job "$(cat job.id)" | grep -q 'JobState=NODE_FAIL' ||
+    sed 's/$/\tit failed/; q' nodes
+  runner_ranks_with '^ "(error|signal|exit_code)": ("|[1-9])' exit | head -n 64 | while read -r runner_rank; do
+    runner_fault=$(
+      sed -nE 's/^ "error": "(cuda-driver-(missing|unusable)|gpus-missing)",?$/\1/p' "ranks/$runner_rank.exit.json"
+      tail -qc 100000 "logs/rank-$runner_rank".{out,err} |
+        grep -oE 'uncorrectable ECC error|CUDA_ERROR_ECC_UNCORRECTABLE|fallen off the bus'
+    )
+    [ -z "$runner_fault" ] || printf '%s\t%s\n' "$(runner_node_of "$runner_rank")" "${runner_fault%%$'\n'*}"
+  done
+  runner_ranks_with '^ "xids": \[$' node | while read -r runner_rank; do
+    runner_fault=$(sed -nE '/^ "xids": \[/,/\]/s/^  (48|62|64|74|79|94|95|119|120|136|140),?$/\1/p' \
+      "ranks/$runner_rank.node.json")
+    [ -z "$runner_fault" ] || printf '%s\tXID %s\n' "$(runner_node_of "$runner_rank")" "${runner_fault%%$'\n'*}"
+  done
+}
+
+# The ranks in whose records of kind $2 a line matches $1.
+runner_ranks_with() { grep -lE "$1" ranks/*."$2".json | tr -dc '0-9\n'; }
+
+# The node of rank $1, by the name that Slurm has for it.
+runner_node_of() {
+  sed -nE 's/^ "(node_name|host)": "(.*)",?$/\1 \2/p' "ranks/$1.start.json" | sort -r | sed 's/.* //; q'
+}
+
+# Whether attempt $1 ended by a fault of its nodes, or before its ranks had started and met: not by its program.
+runner_is_blameless() {
+  grep -qs $'\t'"$1"$'\t' "$runner_chain/sick" || ! compgen -G 'ranks/*.start.json' >/dev/null ||
+    grep -qsE '^srun: error: (Node failure on |.* launch failed: )' logs/batch.err ||
+    grep -qs '^ "error": "rendezvous-' ranks/*.exit.json
+}
+
+# Queues attempt $1 for when this job has ended, once, in the environment of a login shell, as `submit` does; without
+# the sick nodes if Slurm has enough others.
 runner_queue() {
-  local runner_next runner_id
+  local runner_next runner_id runner_without
   runner_next=$(runner_attempt "$1")
   [ ! -e "$runner_next/job.id" ] || return 0
+  runner_without=$(sed -n 's/^#SBATCH --exclude=//p' "$runner_next/job.sh"; cut -f1 "$runner_chain/sick" 2>/dev/null)
   if ! runner_id=$(
     runner_unset_shape
-    cd -- "$runner_next" &&
-      timeout 60 env -u SLURM_JOB_ID sbatch --parsable --dependency="afterany:$SLURM_JOB_ID" job.sh </dev/null
+    cd -- "$runner_next" && exec </dev/null || exit
+    set -- timeout 60 env -u SLURM_JOB_ID sbatch --parsable --dependency="afterany:$SLURM_JOB_ID"
+    { [ -s "$runner_chain/sick" ] && "$@" --exclude="${runner_without//$'\n'/,}" job.sh; } || "$@" job.sh
   ); then
     echo "attempt $1 could not be queued" >&2
     runner_end_chain "attempt $1 could not be queued: see logs/batch.err of attempt $(( $1 - 1 ))"
@@ -73,13 +129,18 @@ runner_take_back() {
   rm -f "$runner_next/job.id"
 }
 
-# At the end of attempt $1: the next one leaves the queue if the work is done, or the program has failed by itself.
-# While Slurm ends a job, for whatever reason, its state is not RUNNING; what it preempts it may let run for a while.
+# At the end of attempt $1: the next one leaves the queue if the work is done, the program has failed by itself, or this
+# one was cancelled. While Slurm ends a job, for whatever reason, its state is not RUNNING; what it preempts it may let
+# run for a while.
 runner_end_attempt() {
-  local runner_why=
+  local runner_why='' runner_next=$(( $1 + 1 ))
+  trap '' TERM   # with which Slurm ends all processes of a job: these have until KillWait
+  runner_note_sick "$1"
   if [ -e "$runner_chain/checkpoints/done" ]; then
     runner_why='the program is done'
-  elif [ -n "${runner_exit-}" ] && [ ! -s notices ] && ! grep -qs '^srun: error: Node failure on ' logs/batch.err; then
+  elif runner_was_cancelled "$1"; then
+    grep -qs cancelled "$runner_chain/ended" || runner_why="attempt $1 was cancelled"
+  elif [ -n "${runner_exit-}" ] && [ ! -s notices ] && ! runner_is_blameless "$1"; then
     case $(timeout 20 scontrol show job "$SLURM_JOB_ID") in
     *PreemptTime=[0-9]*) ;;
     *JobState=RUNNING*)
@@ -88,7 +149,11 @@ runner_end_attempt() {
       ;;
     esac
   fi
-  [ -n "$runner_why" ] || return 0
-  runner_end_chain "$runner_why"
-  runner_take_back "$(( $1 + 1 ))"
+  if [ -n "$runner_why" ]; then
+    runner_end_chain "$runner_why"
+    runner_take_back "$runner_next"
+  elif grep -qs $'\t'"$1"$'\t' "$runner_chain/sick" && [ -s "$(runner_attempt "$runner_next")/job.id" ]; then
+    runner_take_back "$runner_next"
+    runner_queue "$runner_next"
+  fi
 }

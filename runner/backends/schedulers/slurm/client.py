@@ -351,14 +351,16 @@ def beside(
     plan: Plan | None,
     terminal: bool,
 ) -> tuple[tuple[str, ...], Mapping[str, str]]:
-    """See SchedulerModule: a step that shares all that the job has on that node (srun(1): without ``--exact``)."""
+    """See SchedulerModule: a step that shares all that the job has on that node (srun(1): without ``--exact``). Unless
+    ``--unbuffered``, Slurm holds output back until its line ends.
+    """
     srun = "srun" if clients is None else str(clients / "srun")
     if "_" in job_id:  # of an array: srun takes the job's own number alone
         asked = Slurm(clients)._client("squeue", "--noheader", f"--jobs={job_id}", "--format=%A")
         job_id = asked.out.strip() or job_id
     where = f"--nodelist={node}" if node else "--relative=0"
     step = ("--overlap", "--nodes=1", "--ntasks=1", where, "--mpi=none", "--quiet")
-    return (srun, f"--jobid={job_id}", *step, *(("--pty",) if terminal else ()), *words), _environment()
+    return (srun, f"--jobid={job_id}", *step, "--pty" if terminal else "--unbuffered", *words), _environment()
 
 
 def _environment() -> dict[str, str]:

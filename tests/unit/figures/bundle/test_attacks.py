@@ -338,7 +338,7 @@ def test_what_a_forger_wrote_reaches_no_terminal(file: Path, call: Call) -> None
 
 
 def test_the_commands_of_the_page_verify_it_without_gpu_runner(file: Path, good: Path, tmp_path: Path) -> None:
-    page = (Path(__file__).resolve().parents[4] / "docs/bundle.md").read_text("utf-8")
+    page = (Path(__file__).resolve().parents[4] / "docs/report.md").read_text("utf-8")
     lines = [line.strip() for line in page[page.index("Without gpu-runner:") :].splitlines()[1:] if line.strip()]
     assert len(lines) == 2
     script = "\n".join(lines).replace("figures.tar", str(file)).replace("FILE", str(good.parent / "me.allowed"))

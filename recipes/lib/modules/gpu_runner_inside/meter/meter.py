@@ -285,6 +285,7 @@ class Meter:
         settings, training = self.settings, self._training
         synchronisation = own["synchronisation"]
         versions = training.versions(world)
+        data_parallel = world.framework == "horovod" or training.data_parallel
         report = figures.report_of(versions, asdict(device), facts, timed, length, self._batch)
         for derived in ("loss_final", "loss_finite"):  # a meter sees no loss
             del report[derived]
@@ -305,7 +306,8 @@ class Meter:
             parameters_finite=facts.finite,
             trained_beside=training.trained_beside,
             steps_beside=training.steps_beside,
-            data_parallel=world.framework == "horovod" or training.data_parallel,
+            data_parallel=data_parallel,
+            trained=training.trained if world.size == 1 or data_parallel else {},  # else each rank has a part
             flops_per_sample=settings.flops_per_sample,
             peak_flops=settings.peak_flops,
         )

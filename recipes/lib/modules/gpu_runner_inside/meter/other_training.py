@@ -10,7 +10,7 @@ import platform
 import resource
 import sys
 from dataclasses import dataclass
-from typing import Any, Callable
+from typing import Any, Callable, Mapping
 
 from gpu_runner_inside.benchmark.benchmark import Device
 from gpu_runner_inside.benchmark.cuda_uuid import device_uuid
@@ -39,6 +39,7 @@ class OtherTraining:
     inputs: str | None = None
     accumulated: int | None = None
     data_parallel = is_part = False
+    trained: Mapping[str, str] = {}
 
     def __init__(self) -> None:
         self._tensorflow = sys.modules.get("tensorflow")

@@ -12,6 +12,7 @@ import torch
 
 from gpu_runner_inside.benchmark.torch_checksum import checksum_of
 from gpu_runner_inside.meter.counting import NONE, Step, across_of, is_time_major, samples_of
+from gpu_runner_inside.meter.torch_model import of_inputs, precision
 
 _WRAPS = ("module", "_orig_mod", "_fsdp_wrapped_module")  # the one child of DDP, torch.compile, FSDP
 is_compiling: Callable[[], bool] = getattr(getattr(torch, "compiler", None), "is_compiling", bool)
@@ -60,6 +61,7 @@ class Passes:
             where a step did something else. None until a step was seen.
         between: steps that had a pass after another optimizer's step, since the warm-up.
         inputs: checksum of what the model was given in the first pass; None where that cannot be read.
+        shapes: digest of those of a sample, and precision of the first pass; empty where unknown, or not always alike.
     """
 
     def __init__(
@@ -73,6 +75,8 @@ class Passes:
         self._time_major = is_time_major(below)
         self.accumulated: int | None = None
         self.inputs: str | None = None
+        self.shapes: str | None = "" if self._time_major else None
+        self.precision = ""
         self._is_first = True
         self._mixed, self._open = False, False  # in this step; a pass whose backward pass has not begun
         self._versions = self.between = 0
@@ -131,6 +135,9 @@ class Passes:
             shapes = [(each.shape, each.dtype) for each in given if isinstance(each, torch.Tensor)]
             if len(shapes) < len(given) or shapes != self._shapes:
                 self._shown, self._shapes = self._show(given), shapes
+                if self.shapes != "":
+                    own = of_inputs(given)
+                    self.shapes = own if self.shapes in (None, own) else ""
         except Exception:  # a shape that cannot be read
             self._shown, self._shapes = self._show(given), None
         if _backward() != -1:
@@ -138,7 +145,7 @@ class Passes:
             return
         self._began()
         if self._is_first:
-            self._is_first = False
+            self._is_first, self.precision = False, precision()
             with suppress(Exception), torch.no_grad():
                 self.inputs = checksum_of(tensors) if (tensors := list(_tensors((inputs, named)))) else None
         if self._looks:

@@ -23,7 +23,7 @@ import torch
 from gpu_runner_inside.benchmark.benchmark import Device
 from gpu_runner_inside.benchmark.cuda_uuid import device_uuid
 from gpu_runner_inside.benchmark.torch_checksum import checksum_of
-from gpu_runner_inside.meter import optimizer_steps
+from gpu_runner_inside.meter import optimizer_steps, torch_model
 from gpu_runner_inside.meter.counting import NONE, STEPPED, Step
 from gpu_runner_inside.meter.torch_passes import Passes, local, modules_of, outermost, parameters_of
 from gpu_runner_inside.meter.torch_reduction import WHOLE, ReductionLook, divides
@@ -124,6 +124,7 @@ class TorchTraining:
         self._model, self._others = model, others
         self._passes: Passes | None = None
         self._watch: Callable[[], Passes] | None = None
+        self._kind_of_optimizer = "" if self.sharded else torch_model.of_optimizer(optimizer)
         self._look = ReductionLook(model, self.parameters, self.sharded)
         self._covered = {id(each) for each in self.parameters}
         held = {id(each) for module in (model, *others) if module is not None for each in parameters_of(module)}
@@ -200,6 +201,16 @@ class TorchTraining:
     def inputs(self) -> str | None:
         """As of torch_passes.Passes."""
         return None if self._passes is None else self._passes.inputs
+
+    @property
+    def trained(self) -> dict[str, str]:
+        """What is trained, as of torch_model; empty without a model."""
+        if self._model is None:
+            return {}
+        own = torch_model.of_modules([*modules_of(self._model)], whole=not self.sharded)
+        own["optimizer"] = self._kind_of_optimizer
+        seen = self._passes
+        return own if seen is None else {**own, "precision": seen.precision, "inputs": seen.shapes or ""}
 
     @property
     def accumulated(self) -> int | None:

@@ -1,0 +1,75 @@
+"""What the trained model is, how it computes, and of what: digests, which tell launches of one program from others."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import sys
+from contextlib import suppress
+from typing import Any, Iterable, Sequence
+
+import torch
+
+# Modules that frameworks put around a model, or between its parts, on several ranks only; or to compile it.
+_WRAPPERS = ("torch.distributed.", "torch.nn.parallel.", "torch._dynamo.", "deepspeed.", "accelerate.", "horovod.")
+
+
+def of_modules(modules: Sequence[Any], *, whole: bool) -> dict[str, str]:
+    """Of a model's modules, in any order; of parameters only where each rank has them ``whole``."""
+    parameters = [
+        f"{tuple(each.shape)} {each.stride()} {each.dtype} {each.requires_grad}"
+        for module in modules
+        for each in vars(module).get("_parameters", {}).values()
+        if each is not None
+    ]
+    return {
+        "modules": _digest((f"compiled {_is_compiled()}", *filter(None, map(_kind, modules)))),
+        "parameters": _digest(parameters) if whole else "",
+    }
+
+
+def of_optimizer(optimizer: Any) -> str:
+    """Class, and what is on or off; empty for none."""
+    defaults = getattr(optimizer, "defaults", {})
+    flags = [f"{name} {value}" for name, value in defaults.items() if value is None or isinstance(value, bool)]
+    return _digest((type(optimizer).__name__, *flags)) if optimizer is not None else ""
+
+
+def of_inputs(given: Iterable[Any]) -> str:
+    """Types and shapes of tensors, without the first dimension."""
+    return _digest(f"{each.dtype} {tuple(each.shape[1:])}" for each in given if isinstance(each, torch.Tensor))
+
+
+def _kind(module: Any) -> str:
+    """Class and, of torch's own, settings; empty for a wrapper. FSDP2 makes classes of its own of a module's."""
+    kind = next((each for each in type(module).__mro__ if not f"{each.__module__}.".startswith(_WRAPPERS)), object)
+    if kind is torch.nn.Module or not issubclass(kind, torch.nn.Module):
+        return ""
+    name = re.sub(r"(Sync)?BatchNorm(\dd)?", "BatchNorm", kind.__qualname__)  # synchronised among several ranks
+    settings = ""
+    if kind.__module__.startswith("torch.nn."):
+        with suppress(Exception):
+            settings = module.extra_repr()
+    return f"{name} {settings}"
+
+
+def _is_compiled() -> bool:
+    """Whether torch.compile has compiled anything of this process."""
+    counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", {})
+    return bool(counters.get("frames", {}).get("ok"))
+
+
+def precision() -> str:
+    """Of the forward pass that runs, and with which kernels."""
+    own: list[str] = []
+    for name in ("is_autocast_enabled", "is_autocast_cpu_enabled", "get_autocast_gpu_dtype"):
+        with suppress(Exception):  # another torch
+            own.append(f"{name} {getattr(torch, name)()}")
+    with suppress(Exception):
+        own.append(f"tf32 {torch.backends.cuda.matmul.allow_tf32} {torch.backends.cudnn.allow_tf32}")
+        own.append(f"kernels {torch.backends.cudnn.benchmark} {torch.are_deterministic_algorithms_enabled()}")
+    return _digest(own)
+
+
+def _digest(lines: Iterable[str]) -> str:
+    return hashlib.sha256("\n".join(sorted(lines)).encode("utf-8", "surrogateescape")).hexdigest()[:12]

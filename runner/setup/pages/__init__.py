@@ -1,0 +1,1 @@
+"""The pages as a site with search: ``make docs``."""
