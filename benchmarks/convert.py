@@ -126,7 +126,7 @@ def built(client: docker.DockerClient, tag: str, context: dict[str, bytes]) -> s
             entry = tarfile.TarInfo(name)
             entry.size = len(content)
             tar.addfile(entry, io.BytesIO(content))
-    client.images.build(fileobj=io.BytesIO(raw.getvalue()), custom_context=True, tag=tag, network_mode="none")
+    client.images.build(fileobj=io.BytesIO(raw.getvalue()), custom_context=True, tag=tag, network_mode="none", rm=True)
     return tag
 
 

@@ -76,7 +76,14 @@ def test_a_script_is_measured_and_not_changed(contained: Runner) -> None:
     for rank, (first, second) in enumerate(states(run)):
         assert first == second, rank
     trained = [report["trained"] for report in records(run, "report").values()]
-    assert trained[0] == trained[1] and {*trained[0]} == {"modules", "parameters", "optimizer", "precision", "inputs"}
+    assert trained[0] == trained[1] and {*trained[0]} == {
+        "modules",
+        "parameters",
+        "optimizer",
+        "precision",
+        "inputs",
+        "compiled",
+    }
     assert all(trained[0].values())
     for record in (*records(run, "report").values(), *records(run, "meter").values(), document_of(run, "result")):
         check(record)

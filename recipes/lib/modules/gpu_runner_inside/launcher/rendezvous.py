@@ -12,6 +12,7 @@ from time import monotonic, sleep  # taken here: the meter's program may replace
 from gpu_runner_inside.launcher import http_message
 
 ATTEMPT_S = 30.0  # for one request; the server lets a GET wait for up to a third of it
+CONNECT_S = 1.0
 ROUND_TRIP_S = 1.0  # for a value that is there already
 _ATTEMPTS = 5
 
@@ -25,11 +26,20 @@ def request(
         OSError: not reachable, or no whole answer within ``timeout_s`` seconds; then it is a socket.timeout.
     """
     until = monotonic() + timeout_s
-    with socket.create_connection((address, port), timeout=timeout_s) as sock:
+    with _connected(address, port, until) as sock:
         head = f"{method} {path} HTTP/1.1\r\nHost: {address}\r\nContent-Length: {len(body)}\r\n\r\n"
         sock.settimeout(_left_s(until))
         sock.sendall(head.encode() + body)
         return _answer(sock, until)
+
+
+def _connected(address: str, port: int, until: float) -> socket.socket:
+    """Where the server's queue is full, the kernel would wait twice as long before each further attempt."""
+    while True:
+        try:
+            return socket.create_connection((address, port), timeout=min(_left_s(until), CONNECT_S))
+        except socket.timeout:
+            _left_s(until)
 
 
 def _answer(sock: socket.socket, until: float) -> tuple[int, bytes]:

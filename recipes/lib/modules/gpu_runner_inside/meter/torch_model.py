@@ -32,7 +32,7 @@ def of_modules(modules: Sequence[Any], *, whole: bool) -> dict[str, str]:
         if each is not None
     ]
     return {
-        "modules": _digest((f"compiled {_is_compiled()}", *filter(None, map(_kind, modules)))),
+        "modules": _digest(filter(None, map(_kind, modules))),
         "parameters": _digest(parameters) if whole else "",
     }
 
@@ -63,7 +63,7 @@ def _is_wrapper(kind: type) -> bool:
     return f"{kind.__module__}.".startswith(_WRAPPERS)
 
 
-def _is_compiled() -> bool:
+def is_compiled() -> bool:
     """Whether torch.compile has compiled anything of this process."""
     counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", {})
     return bool(counters.get("frames", {}).get("ok"))

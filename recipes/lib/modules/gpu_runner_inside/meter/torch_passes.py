@@ -12,7 +12,7 @@ import torch
 
 from gpu_runner_inside.benchmark.torch_checksum import checksum_of
 from gpu_runner_inside.meter.counting import NONE, Step, across_of, is_time_major, samples_of
-from gpu_runner_inside.meter.torch_model import of_inputs, precision
+from gpu_runner_inside.meter.torch_model import of_inputs, of_modules, precision
 
 _WRAPS = ("module", "_orig_mod", "_fsdp_wrapped_module")  # the one child of DDP, torch.compile, FSDP
 is_compiling: Callable[[], bool] = getattr(getattr(torch, "compiler", None), "is_compiling", bool)
@@ -53,7 +53,8 @@ class Passes:
 
     Args:
         models: the first is the trained one; others share a part of it.
-        parameters: of which the optimizer takes gradients; hidden: those are where torch does not show them.
+        parameters: of which the optimizer takes gradients; hidden: those are where torch does not show them; whole:
+            each rank has all of them.
         tokens: as counting.samples_of has it. began: is called as each begins.
 
     Attributes:
@@ -61,11 +62,19 @@ class Passes:
             where a step did something else. None until a step was seen.
         between: steps that had a pass after another optimizer's step, since the warm-up.
         inputs: checksum of what the model was given in the first pass; None where that cannot be read.
-        shapes: digest of those of a sample, and precision of the first pass; empty where unknown, or not always alike.
+        trained: what is trained, at the first pass (torch_model). shapes: digest of those of a sample; empty where they
+            are unknown, or not always alike.
     """
 
     def __init__(
-        self, models: Sequence[Any], parameters: Sequence[Any], began: Callable[[], None], *, hidden: bool, tokens: bool
+        self,
+        models: Sequence[Any],
+        parameters: Sequence[Any],
+        began: Callable[[], None],
+        *,
+        hidden: bool,
+        whole: bool,
+        tokens: bool,
     ) -> None:
         self._parameters = [each for each in parameters if each.requires_grad]
         self._hidden, self._began = hidden, began
@@ -76,7 +85,8 @@ class Passes:
         self.accumulated: int | None = None
         self.inputs: str | None = None
         self.shapes: str | None = "" if self._time_major else None
-        self.precision = ""
+        self.trained: dict[str, str] = {}
+        self._whole = whole
         self._is_first = True
         self._mixed, self._open = False, False  # in this step; a pass whose backward pass has not begun
         self._versions = self.between = 0
@@ -145,7 +155,10 @@ class Passes:
             return
         self._began()
         if self._is_first:
-            self._is_first, self.precision = False, precision()
+            self._is_first = False
+            with suppress(Exception):  # parameters without a shape, modules that are none
+                self.trained["precision"] = precision()
+                self.trained.update(of_modules([*modules_of(self._models[0])], whole=self._whole))
             with suppress(Exception), torch.no_grad():
                 self.inputs = checksum_of(tensors) if (tensors := list(_tensors((inputs, named)))) else None
         if self._looks:

@@ -184,7 +184,8 @@ class TorchTraining:
         if self._model is not None:
             hidden = self.sharded == DEEPSPEED
             models = [self._model, *self._others]
-            self._watch = partial(Passes, models, self.parameters, began, hidden=hidden, tokens=tokens)
+            options = {"hidden": hidden, "whole": not self.sharded, "tokens": tokens}
+            self._watch = partial(Passes, models, self.parameters, began, **options)
 
     def take(self) -> Step:
         """A step has ended: the model's forward passes since the last one."""
@@ -207,12 +208,8 @@ class TorchTraining:
         """What is trained, as of torch_model; empty without a model."""
         if self._model is None:
             return {}
-        own = {"optimizer": self._kind_of_optimizer}
-        if (seen := self._passes) is not None:
-            own.update(precision=seen.precision, inputs=seen.shapes or "")
-        with suppress(Exception):  # parameters without a shape, modules that are none
-            own.update(torch_model.of_modules([*modules_of(self._model)], whole=not self.sharded))
-        return own
+        own = {"optimizer": self._kind_of_optimizer, "compiled": str(torch_model.is_compiled())}
+        return own if (seen := self._passes) is None else {**own, **seen.trained, "inputs": seen.shapes or ""}
 
     @property
     def accumulated(self) -> int | None:
