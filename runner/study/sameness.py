@@ -153,6 +153,9 @@ def _checked(attempt: Attempt, first: Attempt, program: Ran) -> Attempt:
     if fact.names:
         differing = fact.with_names((program, own))
         return _left_out(attempt, f"it did not run with the {differing} of the study's first launch")
+    if fact.key == "unit":
+        counts = f"it counts {fact.value(own)}, and the study's first launch {fact.value(program)}"
+        return _left_out(attempt, f"{counts}: state the batch (--meter-batch N)")
     values = _short(fact.value(own)), _short(fact.value(program))
     return _left_out(attempt, f"its {fact.words} ({values[0]}) is not that of the study's first launch ({values[1]})")
 

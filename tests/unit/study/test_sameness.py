@@ -120,7 +120,7 @@ def test_launches_of_one_point_have_one_command_line(tmp_path: Path) -> None:
 def test_a_launch_that_counts_something_else_is_measured_anew(of: StudyDirectory) -> None:
     ran(of, FIRST, "a", unit="tokens")
     ran(of, SECOND, "a", unit="samples")
-    assert why(gather.facts(of))[1].startswith("its unit of the figure (samples) is not that of")
+    assert why(gather.facts(of))[1].startswith("it counts samples, and the study's first launch")
     assert [each.key for each in to_start(of.study.launches, gather.look(of).attempts, 3)] == [SECOND, THIRD]
     (point,) = gather.facts(of).points
     assert (point.proven, gather.facts(of).launches[0].unit) == (1, "tokens")

@@ -110,6 +110,15 @@ class Passes:
             if not any(module is one and compiled is other for one, other in self._attached):
                 self._attached.append((module, self._attach_to(module, compiled)))
 
+    def _descend(self) -> None:
+        """None was called in a step: they may hold the one that is, as an object does that keeps a moving average."""
+        own = {id(each) for each in self._parameters}
+        holders = [each for each in self._models if not isinstance(each, torch.nn.TransformerEncoderLayer)]  # no hooks
+        below = (vars(each).get("_modules", {}).values() for each in holders)
+        held = [child for children in below for child in children if child is not None]
+        self._models = [each for each in held if any(id(one) in own for one in parameters_of(each))] or self._models
+        self._attach()
+
     def _attach_to(self, module: Any, compiled: Any) -> Any:
         if isinstance(module, torch.nn.TransformerEncoderLayer):
             return None  # with a hook it computes in another way
@@ -214,6 +223,8 @@ class Passes:
     def take(self) -> Step:
         """Those since the last call."""
         passes = self._first or self._repeated
+        if self._looks and self._is_first and not passes:
+            self._descend()
         if self._looks and passes:
             before = 0 if self.accumulated == 0 else max(self.accumulated or 1, len(passes))
             self.accumulated = 0 if self._mixed else before
