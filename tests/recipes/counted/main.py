@@ -751,6 +751,20 @@ def wrapper_stays_in_evaluation() -> Script:
             inner.train()
 
 
+class Average(nn.Module):
+    """Holds the model beside its average, and is never called."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.online, self.average = model, copy.deepcopy(model).requires_grad_(requires_grad=False)
+
+
+@script("hook")
+def held_by_an_average() -> Script:
+    average = Average(net())
+    yield from simple(average.online)
+
+
 @script("hook")
 def sharpness_aware() -> Script:
     model = ddp(net())
