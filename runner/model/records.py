@@ -194,7 +194,7 @@ class Report(msgspec.Struct, frozen=True):
         trained_beside: values of parameters that an optimizer stepped in the warm-up, and no proof covers.
         steps_beside: of the window, steps of optimizers of other parameters than the model's, or by turns.
         trained: digests of the model (``modules``, ``parameters``), ``optimizer``, ``precision``, shapes of the
-            ``inputs``, and ``compiled``; of what is unknown, or not the same in all passes, none, or empty.
+            ``inputs``, and ``compiled``; of what is unknown none, or empty.
         data_parallel: DDP, FSDP, DeepSpeed or Horovod was seen, which give each rank a batch of its own; None: unknown.
         samples_seen: of the window, the first dimensions of what the model was given, summed; None: not known.
         batch_seen: the batch is the first dimension of what the model was given, not the stated one.

@@ -21,6 +21,7 @@ _WRAPPERS = (
     "apex.",
 )
 _DEVICES = ("cuda", "cpu")
+VARYING = "varying"  # for a digest
 
 
 def of_modules(modules: Sequence[Any], *, whole: bool) -> dict[str, str]:

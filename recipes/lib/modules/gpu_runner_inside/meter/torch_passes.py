@@ -12,7 +12,7 @@ import torch
 
 from gpu_runner_inside.benchmark.torch_checksum import checksum_of
 from gpu_runner_inside.meter.counting import NONE, Step, across_of, is_time_major, samples_of
-from gpu_runner_inside.meter.torch_model import of_inputs, of_modules, precision
+from gpu_runner_inside.meter.torch_model import VARYING, of_inputs, of_modules, precision
 
 _WRAPS = ("module", "_orig_mod", "_fsdp_wrapped_module")  # the one child of DDP, torch.compile, FSDP
 is_compiling: Callable[[], bool] = getattr(getattr(torch, "compiler", None), "is_compiling", bool)
@@ -62,8 +62,8 @@ class Passes:
             where a step did something else. None until a step was seen.
         between: steps that had a pass after another optimizer's step, since the warm-up.
         inputs: checksum of what the model was given in the first pass; None where that cannot be read.
-        trained: what is trained, at the first pass (torch_model). shapes: digest of those of a sample; empty where they
-            are unknown, or not always alike.
+        trained: what is trained, at the first pass (torch_model). shapes: digest of those of a sample, or
+            that they vary; empty where they are unknown.
     """
 
     def __init__(
@@ -154,9 +154,9 @@ class Passes:
             shapes = [(each.shape, each.dtype) for each in given if isinstance(each, torch.Tensor)]
             if len(shapes) < len(given) or shapes != self._shapes:
                 self._shown, self._shapes = self._show(given), shapes
-                if self.shapes != "":
+                if self.shapes not in ("", VARYING):
                     own = of_inputs(given)
-                    self.shapes = own if self.shapes in (None, own) else ""
+                    self.shapes = own if self.shapes in (None, own) else VARYING
         except Exception:  # a shape that cannot be read
             self._shown, self._shapes = self._show(given), None
         if _backward() != -1:
