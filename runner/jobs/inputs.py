@@ -19,16 +19,17 @@ _PASSING = re.compile(
     r"|RUNNER_(?!METER_BATCH)\w*|HOROVOD_(RANK|SIZE|HOSTNAME|LOCAL|CROSS|GLOO|CONTROLLER|CPU)\w*|PET_\w+"
     r"|(LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE)|ROLE_NAME|NODE_RANK|MASTER_(ADDR|PORT)|JOB_ID|TMPDIR|TMP|TEMP|TEMPDIR"
     r"|(CUDA|NVIDIA|ROCR|HIP|GPU|ZE)_(VISIBLE_DEVICES|DEVICE_ORDINAL|AFFINITY_MASK)"
-    r"|(SSH|XDG|DBUS|TMUX|VSCODE|LC|GIT|GPG|WSL|SUDO|SYSTEMD|BASH_FUNC|_?_?LMOD|_ModuleTable|ENROOT|PYXIS|APPTAINER"
-    r"|SINGULARITY)(_|\d|%|$)\w*.*|(LESS|KRB5|JUPYTER|JPY|IPY)\w*|TERM(INFO|CAP|_\w+)?"
+    r"|(SSH|XDG|DBUS|TMUX|VSCODE|GIT|GPG|WSL|SUDO|SYSTEMD|BASH_FUNC|_?_?LMOD|_ModuleTable|ENROOT|PYXIS|APPTAINER"
+    r"|SINGULARITY)(_|\d|%|$)\w*.*|(KRB5|JUPYTER|JPY|IPYTHON)\w*|TERM(INFO|CAP|_(PROGRAM\w*|SESSION_ID|FEATURES))?|LESS(OPEN|CLOSE|CHARSET|HISTFILE)?"
+    r"|LC_(ALL|CTYPE|NUMERIC|TIME|COLLATE|MONETARY|MESSAGES|PAPER|NAME|ADDRESS|TELEPHONE|MEASUREMENT|IDENTIFICATION|TERMINAL\w*)"
     r"|HIST(SIZE|FILE\w*|CONTROL|IGNORE|TIMEFORMAT)|SESSION_MANAGER|CH_RUNNING"
-    r"|HOST|HOSTNAME|PWD|OLDPWD|SHLVL|_|COLUMNS|LINES|LS_COLORS|COLORTERM|COLORFGBG|DISPLAY|XAUTHORITY|WAYLAND_DISPLAY"
-    r"|WINDOWID|STY|EDITOR|VISUAL|PAGER|MANPAGER|PS1|PROMPT\w*|MAIL|LOGNAME|USER|USERNAME|LANG|LANGUAGE|TZ|NO_COLOR"
+    r"|UV|HOST|HOSTNAME|PWD|OLDPWD|SHLVL|_|COLUMNS|LINES|LS_COLORS|COLORTERM|COLORFGBG|DISPLAY|XAUTHORITY|WAYLAND_DISPLAY"
+    r"|WINDOWID|STY|EDITOR|VISUAL|PAGER|MANPAGER|PS1|PROMPT(_COMMAND|_DIRTRIM)?|MAIL|LOGNAME|USER|USERNAME|LANG|LANGUAGE|TZ|NO_COLOR"
     r"|INVOCATION_ID|JOURNAL_STREAM|MANAGERPID|PYTHONUNBUFFERED|NVIDIA_(CTK|DRIVER)\w*"
     r"|(MAN|INFO)?PATH|SHELL|BROWSER|CI|MOTD_SHOWN|DESKTOP_SESSION|GDMSESSION|XMODIFIERS|INSIDE_EMACS|_CE_(CONDA|M)|MFLAGS"
     r"|CLICOLOR|FORCE_COLOR|GREP_COLORS?|LOADEDMODULES|_LMFILES_|SCREENDIR|ZDOTDIR"
     r"|(ALACRITTY|ANSI|BYOBU|CONDA|DEBUGINFOD|DIRENV|FZF|GHOSTTY|GTK|HOMEBREW|ITERM|KITTY|KONSOLE|MODULES_(CMD|LM|RUN|USE)|NVIM|NVM|PYENV|QT_(ACC|AUTO|IM|PLUG|QPA|SC|X)\w*"
-    r"|STARSHIP|UV|VIRTUAL_ENV|VTE|WEZTERM|WT_(PROFILE|SESSION)|ZELLIJ)(_\w+)?|MAKE(LEVEL|FLAGS)|MODULE(PATH|SHOME)"
+    r"|STARSHIP|UV_(CACHE|INDEX|LINK|PROJECT|PYTHON|RUN)|VIRTUAL_ENV|VTE|WEZTERM|WT_(PROFILE|SESSION)|ZELLIJ)(_\w+)?|MAKE(LEVEL|FLAGS)|MODULE(PATH|SHOME)"
     # What a script names a run by.
     r"|WANDB_(NAME|RUN\w*|GROUP|DIR|NOTES|TAGS|SERVICE)|MLFLOW_RUN\w*|(RUN|EXP|EXPERIMENT|JOB)_(NAME|ID|DIR)"
     r"|(\w+_)?(PORT|SEED|TIMESTAMP|DATE)|PYTHONHASHSEED|((BEGIN|CURRENT|JOB|LAUNCH|RUN|START|SUBMIT)_?)?TIME"
@@ -37,8 +38,9 @@ _PASSING = re.compile(
 _OF_A_STARTER = re.compile(
     r"sys\.argv|OMP_NUM_THREADS|(TORCH_)?NCCL_ASYNC\w*|TORCH_(NCCL|FR|DIST)\w*|(ACCELERATE|FSDP|DEEPSPEED)_\w*"
 )
-_SETTINGS = (".yaml", ".yml", ".toml", ".ini", ".cfg", ".conf", ".env", ".json")
-_OF_RANKS = (".py", ".csv", ".jsonl", ".tsv", ".txt", ".xml")  # shards, and modules that only several ranks need
+_SETTINGS = (".yaml", ".yml", ".toml", ".ini", ".cfg", ".conf", ".env")
+_OF_RANKS = (".py", ".txt", ".xml")  # shards, and modules that only several ranks need
+_DATA = (".csv", ".jsonl", ".tsv")  # in an order that may be random
 _FEW = 8  # files that not all launches read; more are data
 _SKEW_S = 0.1  # of a file server's clock; what a user changed before a launch is older
 _TEXT, _STATE = "text ", " state "  # in what stands for a content; of large packages a size stands before the latter
@@ -173,10 +175,11 @@ def other_files(runs: Sequence[RanWith], *, sizes: bool = False) -> list[str]:
             own = (name in each.first.written if is_text and not sizes else each.wrote(name) for each in having)
             others += [] if all(own) else [name]
         elif any(name not in each.first.read and name not in each.first.modules for each in runs):
-            if not digests.pop().startswith(_TEXT):
+            if not digests.pop().startswith(_TEXT) or name.endswith(_DATA):
                 continue
             if sizes and name.endswith(_OF_RANKS):
-                of_ranks.append((name, frozenset(number for number, each in enumerate(runs) if each in having)))
+                having_it = frozenset(number for number, each in enumerate(runs) if name in each.first.read)
+                of_ranks += [(name, having_it)] if name.endswith(".py") else []
                 continue
             # Of what a launch has made without Python's open the time tells, as of what a user has edited meanwhile.
             is_made = any(each.began_s <= changed_s <= each.ended_s for each in runs) and not name.endswith(_SETTINGS)
@@ -186,11 +189,11 @@ def other_files(runs: Sequence[RanWith], *, sizes: bool = False) -> list[str]:
 
 
 def _instead(files: Sequence[tuple[str, frozenset[int]]]) -> Iterator[str]:
-    """Files that some launches read instead of others of that kind in that directory, such as settings of a size."""
-    kinds: defaultdict[tuple[str, str], list[tuple[str, frozenset[int]]]] = defaultdict(list)
+    """Files that some launches read instead of others in that directory, such as settings of a size."""
+    directories: defaultdict[str, list[tuple[str, frozenset[int]]]] = defaultdict(list)
     for name, having in files:
-        kinds[name.rpartition("/")[0], name.rpartition(".")[2]].append((name, having))
-    for alike in kinds.values():
+        directories[name.rpartition("/")[0]].append((name, having))
+    for alike in directories.values():
         yield from (name for name, having in alike if any(own - having and having - own for _, own in alike))
 
 

@@ -315,6 +315,8 @@ def test_what_changes_no_program_makes_no_other_one(question: Any, other: dict[s
         {"read": {**READ, "c.bin": ("2", 110.0), "/data/list.txt": ("text 2", 110.0)}},
         {"read": {**READ, "made.yaml": ("text 2", 110.0)}, "written": ("state.json", "made.yaml")},
         {"read": {**READ, "cache.txt": ("text 2", 150.0)}, **LATER},  # which the other has made
+        {"read": {**READ, "tokenizer.json": ("text 2", 150.0)}, **LATER},
+        {"read": {**READ, "data/2.jsonl": ("text 2", 50.0)}},
         {"read": {**READ, **{f"data/{number}.json": ("text 2", 50.0) for number in range(9)}}},
         {"sources": {**SOURCES, "made.sh": ("2", False), "again.sh": ("2", True), "last.sh": ("", True)}},
         {"sources": {}},  # of a launcher that recorded none
