@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from runner.jobs.directory import Run
@@ -164,7 +164,6 @@ def other_files(runs: Sequence[RanWith], *, sizes: bool = False) -> list[str]:
     """
     others: list[str] = []
     unshared: list[str] = []
-    of_ranks: list[tuple[str, frozenset[int]]] = []
     for name in sorted({name for each in runs for name in each.first.read}):
         having = [each for each in runs if name in each.first.read]
         digests = {each.first.read[name][0] for each in having}
@@ -175,26 +174,12 @@ def other_files(runs: Sequence[RanWith], *, sizes: bool = False) -> list[str]:
             own = (name in each.first.written if is_text and not sizes else each.wrote(name) for each in having)
             others += [] if all(own) else [name]
         elif any(name not in each.first.read and name not in each.first.modules for each in runs):
-            if not digests.pop().startswith(_TEXT) or name.endswith(_DATA):
-                continue
-            if sizes and name.endswith(_OF_RANKS):
-                having_it = frozenset(number for number, each in enumerate(runs) if name in each.first.read)
-                of_ranks += [(name, having_it)] if name.endswith(".py") else []
+            if not digests.pop().startswith(_TEXT) or name.endswith(_DATA) or (sizes and name.endswith(_OF_RANKS)):
                 continue
             # Of what a launch has made without Python's open the time tells, as of what a user has edited meanwhile.
             is_made = any(each.began_s <= changed_s <= each.ended_s for each in runs) and not name.endswith(_SETTINGS)
             unshared += [] if is_made or any(each.wrote(name) for each in runs) else [name]
-    unshared += _instead(of_ranks)
     return sorted(others + (unshared if len(unshared) <= _FEW else []))
-
-
-def _instead(files: Sequence[tuple[str, frozenset[int]]]) -> Iterator[str]:
-    """Files that some launches read instead of others in that directory, such as settings of a size."""
-    directories: defaultdict[str, list[tuple[str, frozenset[int]]]] = defaultdict(list)
-    for name, having in files:
-        directories[name.rpartition("/")[0]].append((name, having))
-    for alike in directories.values():
-        yield from (name for name, having in alike if any(own - having and having - own for _, own in alike))
 
 
 def _unlike(runs: Collection[Mapping[str, object]], *, whole: bool = False) -> list[str]:

@@ -117,7 +117,7 @@ def with_verdict(**of_verdict: Any) -> dict[str, Any]:
 
 
 PROGRAM = ("python3", "main.py", "--model", "resnet50", "--precision=fp32")
-READ = {"of/1.py": ("text 1", 50.0), "a.json": ("text 1", 50.0), "b.bin": ("1", 50.0), "state.json": ("text 1", 50.0)}
+READ = {"a.json": ("text 1", 50.0), "b.bin": ("1", 50.0), "state.json": ("text 1", 50.0)}
 INSTALLED = {"torch": {"nn": "text 1", "fx": "text 1"}, "big": {"a": "9 state 1", "b": "9 state 1"}}
 SOURCES = {"job.sh": ("1", False), "made.sh": ("", True), "again.sh": ("1", True)}
 RAN_WITH = RanWith(
@@ -193,10 +193,6 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     "file that was added since": (with_inputs(read={**READ, "c.yaml": ("text 2", 150.0)}, **LATER), "read own-read"),
     "file that was added before": (with_inputs(read={**READ, "/c": ("text 2", 40.0)}), "read own-read"),
     "weights that a wrapper made": (with_inputs(read={**READ, "b.bin": ("2", 110.0)}), "read own-read"),
-    "module of a size instead": (
-        with_inputs(read={**{key: own for key, own in READ.items() if key != "of/1.py"}, "of/2.py": ("text 2", 50.0)}),
-        "read own-read",
-    ),
     "module that was added": (with_inputs(read={**READ, "local.py": ("text 2", 40.0)}), "read"),
     "module of a child": (with_inputs(read={**READ, "eval.py": ("text 2", 50.0)}), "read"),
     "file that was removed": (with_inputs(read={"b.bin": ("1", 50.0)}), "read own-read"),
@@ -307,9 +303,7 @@ def test_what_changes_no_program_makes_no_other_one(question: Any, other: dict[s
 @pytest.mark.parametrize(
     "own",
     [
-        {
-            "read": {"a.json": ("text 1", 110.0), "of/1.py": ("text 1", 50.0)}
-        },  # another time, or not all files that are no text
+        {"read": {"a.json": ("text 1", 110.0)}},  # another time, or not all files that are no text
         {"read": {**READ, "state.json": ("text 2", 110.0)}},  # which both wrote
         {"modules": {"net.py": "1", "_version.py": "2"}, "written": ("state.json", "_version.py")},
         {"read": {**READ, "c.bin": ("2", 110.0), "/data/list.txt": ("text 2", 110.0)}},
