@@ -28,6 +28,8 @@ OWN = re.compile("17")
         (("bash", "job.sh"), "part/other.sh", True),
         (("bash", "run"), "run", True),
         (("./run",), "train.py", True),
+        (("nice", "./run"), "train.py", True),
+        (("nice", "./data"), "data", False),
         (("bash", "-c", "cd . && exec python3 'train.py' --steps=3"), "train.py", True),
         (("python3", "-m", "part.train"), "part/train.py", True),
         (("python3", "-mpart"), "part/__main__.py", True),
@@ -46,6 +48,7 @@ def test_what_a_command_names_and_its_recipe_has_counts(
     name = name.replace("run/", "work/")
     Path("job.sh").write_text("bash part/other.sh; exec python3 train.py\n")
     Path("run").write_text("#!/usr/bin/env bash\npython3 train.py\n")
+    Path("run").chmod(0o755)
     for text in ("1", "2"):
         path = Path(name)
         path.write_text((path.read_text() if path.exists() else "") + text + ("#" * (2 << 20)) * (name == "large.py"))

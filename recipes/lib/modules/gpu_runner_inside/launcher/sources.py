@@ -69,7 +69,7 @@ def _named(argv: Sequence[str]) -> Iterator[str]:
         place = module.replace(".", "/")
         yield from (f"{place}.py", f"{place}/__init__.py", f"{place}/__main__.py") if place else ()
         yield from _in_text(os.fsencode(word))
-        if os.path.basename(before) in ("bash", "sh"):
+        if os.path.basename(before) in ("bash", "sh") or ("/" in word and os.access(word, os.X_OK)):  # timeout 9 ./run
             yield word
 
 
