@@ -27,6 +27,7 @@ OWN = re.compile("17")
         (("bash", "job.sh"), "train.py", True),
         (("bash", "job.sh"), "part/other.sh", True),
         (("bash", "run"), "run", True),
+        (("bash", "-e", "run"), "run", True),
         (("./run",), "train.py", True),
         (("nice", "./run"), "train.py", True),
         (("nice", "./data"), "data", False),

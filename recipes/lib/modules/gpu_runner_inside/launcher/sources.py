@@ -12,6 +12,7 @@ from collections import deque
 from typing import Any, Dict, Iterator, Sequence, Tuple
 
 _SOURCES = (".py", ".sh", ".pl", ".R", ".jl")
+_SHELLS = ("bash", "sh", "dash", "zsh")
 _NOTES = (".md", ".rst", ".txt", ".log")
 _BETWEEN = re.compile(rb"[\s\"'`=:;,|&()<>\[\]{}$]+")
 _MOST_BYTES, _MOST_FILES = 1 << 20, 1000
@@ -69,8 +70,10 @@ def _named(argv: Sequence[str]) -> Iterator[str]:
         place = module.replace(".", "/")
         yield from (f"{place}.py", f"{place}/__init__.py", f"{place}/__main__.py") if place else ()
         yield from _in_text(os.fsencode(word))
-        if os.path.basename(before) in ("bash", "sh") or ("/" in word and os.access(word, os.X_OK)):  # timeout 9 ./run
+        if "/" in word and os.access(word, os.X_OK):  # timeout 9 ./run
             yield word
+    words = [each for each in argv if not each.startswith("-")]
+    yield from (word for shell, word in zip(words, words[1:]) if os.path.basename(shell) in _SHELLS)
 
 
 def _in_text(content: bytes) -> Iterator[str]:

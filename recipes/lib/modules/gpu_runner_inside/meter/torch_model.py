@@ -55,7 +55,7 @@ def _kind(module: Any) -> str:
     kind = next((each for each in type(module).__mro__ if not any(map(_is_wrapper, each.__mro__))), object)
     if kind is torch.nn.Module or not issubclass(kind, torch.nn.Module) or {*vars(module)["_modules"]} == {"module"}:
         return ""
-    name = re.sub(r"(Sync)?BatchNorm(\dd)?", "BatchNorm", kind.__qualname__)  # synchronised among several ranks
+    name = re.sub(r"_?(Sync)?BatchNorm(\dd)?", "BatchNorm", kind.__qualname__)  # synchronised among several ranks
     own = kind.__module__.startswith("torch.nn.") and not name.startswith("Parameter")  # whose parameters FSDP takes
     return f"{name} {module.extra_repr() if own else ''}"
 
