@@ -134,7 +134,7 @@ def _watch_files(directory: str) -> None:
         original = getattr(SourceFileLoader, name)
 
         def watched(loader: Any, path: str) -> Any:
-            if "-packages/" not in path and not path.startswith(library):
+            if "-packages/" not in path and not path.startswith(library) and not path.endswith(".pyc"):
                 _quietly(lambda: keep(os.path.abspath(path), os.stat(path)))
             return original(loader, path)
 
