@@ -14,6 +14,7 @@ import pytest
 from docker.models.images import Image
 
 from runner.core.errors import InfrastructureError, RefusedError
+from runner.core.files import sha256
 from runner.core.progress import Silent
 from runner.images.conversion.squashfs import convert_engine_image, created_at
 from runner.images.packing.mksquashfs import Packing
@@ -69,6 +70,7 @@ def test_assembled_is_as_from_scratch(
             lines = [{line for line in each if not line.startswith(b"/ D ")} for each in lines]
         assert lines[0] == lines[1]
         assert mounted[0] == mounted[1]
+        assert [each.sha256 for each in made] == [sha256(each.path) for each in made]
         assert len({(each.entries, str(each.about), each.environment["N"]) for each in made}) == 1
     print(f"assembled {len(heard.lines)} of 4")
 
