@@ -21,6 +21,7 @@ _WRAPPERS = (
     "apex.",
 )
 _DEVICES = ("cuda", "cpu")
+_ATTENTION = ("flash_sdp_enabled", "mem_efficient_sdp_enabled", "math_sdp_enabled")
 VARYING = "varying"  # for a digest
 
 
@@ -70,8 +71,8 @@ def is_compiled() -> bool:
     return bool(counters.get("frames", {}).get("ok"))
 
 
-def precision() -> str:
-    """Of the forward pass that runs, and with which kernels."""
+def precision(device: str) -> str:
+    """Of the forward pass that runs, and with which kernels; on a processor, on how many threads, too."""
     own: list[str] = []
     with suppress(Exception):  # another torch
         if hasattr(torch, "get_autocast_dtype"):
@@ -81,6 +82,11 @@ def precision() -> str:
     with suppress(Exception):
         own.append(f"tf32 {torch.backends.cuda.matmul.allow_tf32} {torch.backends.cudnn.allow_tf32}")
         own.append(f"kernels {torch.backends.cudnn.benchmark} {torch.are_deterministic_algorithms_enabled()}")
+    with suppress(Exception):
+        own += [f"{each} {getattr(torch.backends.cuda, each)()}" for each in _ATTENTION]
+        own.append(f"{torch.backends.cudnn.enabled} {torch.backends.mkldnn.enabled}")
+    if device == "cpu":
+        own.append(f"threads {torch.get_num_threads()}")
     return _digest(own)
 
 

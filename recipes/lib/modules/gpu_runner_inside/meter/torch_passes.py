@@ -166,8 +166,8 @@ class Passes:
         if self._is_first:
             self._is_first = False
             with suppress(Exception):  # parameters without a shape, modules that are none
-                self.trained["precision"] = precision()
-                self.trained.update(of_modules([*modules_of(self._models[0])], whole=self._whole))
+                self.trained["precision"] = precision(self._parameters[0].device.type if self._parameters else "")
+                self.trained.update(self.kind())
             with suppress(Exception), torch.no_grad():
                 self.inputs = checksum_of(tensors) if (tensors := list(_tensors((inputs, named)))) else None
         if self._looks:
@@ -179,6 +179,10 @@ class Passes:
                 self._mixed = True  # the first gradients are thrown away
             self._open = True
         self._first.append(self._shown)
+
+    def kind(self) -> dict[str, str]:
+        """What the trained model is now."""
+        return of_modules([*modules_of(self._models[0])], whole=self._whole)
 
     def _show(self, given: Sequence[Any]) -> Step:
         """A pass with these inputs."""

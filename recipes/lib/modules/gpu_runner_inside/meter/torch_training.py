@@ -209,7 +209,11 @@ class TorchTraining:
         if self._model is None:
             return {}
         own = {"optimizer": self._kind_of_optimizer, "compiled": str(torch_model.is_compiled())}
-        return own if (seen := self._passes) is None else {**own, **seen.trained, "inputs": seen.shapes or ""}
+        if (seen := self._passes) is None:
+            return own
+        with suppress(Exception):  # as in the first pass
+            own["parameters at the end"] = seen.kind()["parameters"]
+        return {**own, **seen.trained, "inputs": seen.shapes or ""}
 
     @property
     def accumulated(self) -> int | None:
