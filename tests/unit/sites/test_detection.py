@@ -13,6 +13,7 @@ import pytest
 
 from runner.cli import run
 from runner.core.errors import Exit
+from runner.core.files import user_umask
 from runner.core.text import clock_s
 from runner.model.backends import RUNTIMES, runtime_programs
 from runner.model.site import Site
@@ -376,6 +377,7 @@ def test_a_pbs_that_answers_becomes_a_file(
     monkeypatch.setenv("PATH", f"{clients}:/usr/bin:/bin")
     path = tmp_path / "ours.yaml"
     assert run(["site", "detect", "-o", str(path), "--name", "ours"]) == Exit.GOOD
+    assert path.stat().st_mode & 0o777 == 0o666 & ~user_umask()  # a file for all users is as any other
     assert run(["site", "detect", "--on-node"]) == Exit.REFUSED
     assert run(["site", "detect", "--name", "a b"]) == Exit.USAGE
     capfd.readouterr()
