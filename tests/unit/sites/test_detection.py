@@ -219,7 +219,7 @@ def test_what_is_unknown_is_left_open_by_name(tmp_path: Path) -> None:
     needed = {key for key, entry in left.items() if entry.needed}
     assert needed == {"node.gpus", "node.cores", "node.memory_mb"}, "no job can do without"
     assert left["transport"].how.endswith("on a node)"), "further lines of a remark are read, too"
-    assert "# no container runtime on PATH here; a GPU node was not asked; what the site has" in path.read_text()
+    assert "# no container runtime on PATH here; a GPU node was not asked; put in front what" in path.read_text()
 
 
 def test_an_open_key_is_closed_by_giving_it_here_or_in_a_file_that_extends(tmp_path: Path) -> None:
