@@ -50,7 +50,9 @@ def __dir__() -> list[str]:
 
 
 def _main() -> None:
-    """The command ``gpu-runner``: it imports this package, too, whatever PYTHONPATH has."""
+    """The command ``gpu-runner``: whatever PYTHONPATH has, it imports this package and what was installed with it."""
+    for named in os.environ.get("PYTHONPATH", "").split(os.pathsep):  # a module's, for another Python: counts last
+        sys.path.sort(key=os.path.abspath(named).__eq__)  # noqa: PTH100  (keeps the order of the others)
     importlib.import_module("runner.cli").main()
 
 

@@ -229,7 +229,7 @@ def _may_be_remote(words: Sequence[str]) -> bool:
         return True
     from runner.core.paths import config_files
 
-    return any(each.is_file() for each in config_files())
+    return any(map(os.path.isfile, config_files()))
 
 
 def _shown(message: str) -> str:

@@ -93,7 +93,7 @@ def _status_lines(running: list[box.Box], name: str | None) -> Iterator[str]:
 @click.option("--yes", is_flag=True, help="Do not ask. Needed where standard input is no terminal.")
 @JSON
 def clean(keep_cache: bool, dry_run: bool, yes: bool, as_json: bool) -> int:
-    """Stop boxes and the private engine; remove what they and the other commands keep in the cache directory.
+    """Stop boxes and the private engine, and empty the cache.
 
     What a queued or running job of yours needs, or may need, is kept: its image, and the box that it is in.
     """

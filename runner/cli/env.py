@@ -76,7 +76,7 @@ def command() -> None:
 @click.option("--dry-run", is_flag=True, help="Print the script and touch nothing.")
 @JSON
 def create(name: str, at: Path | None, dry_run: bool, as_json: bool, **options: Any) -> int:
-    """Create the environment NAME with a tested Horovod; returns at once if it is up to date."""
+    """Create the environment NAME with a tested Horovod. Returns at once if it is up to date."""
     prepared = prepare_environment(name, at=at, say=say, keep=not dry_run, **options)
     if dry_run:
         script = {"root": str(prepared.root), "script": prepared.script}
@@ -102,9 +102,10 @@ def create(name: str, at: Path | None, dry_run: bool, as_json: bool, **options: 
 @click.option("--platform", metavar="OS/ARCH", help="With --image: such as linux/arm64. [default: this machine's]")
 @JSON
 def wheels(where: Path, as_json: bool, **options: Any) -> int:
-    """Collect in DIR, with hashes, every package that `env create --wheels DIR` needs on a machine without a network.
+    """Collect packages in DIR, for machines without a network.
 
-    Collect with the Python that the environment will have, on a machine with the same processor.
+    They are all that `env create --wheels DIR` needs, with their hashes. Collect with the Python that the environment
+    will have, on a machine with the same processor.
     """
     spec = prepare_packages(**options, say=say)
     with display(quiet=as_json) as progress:
@@ -122,8 +123,10 @@ def wheels(where: Path, as_json: bool, **options: Any) -> int:
 @click.argument("name", required=False)
 @together(_SITE, _FRAMEWORK, _SCRATCH, _MODULES, _MPI, _NCCL, JSON)
 def check(name: str | None, as_json: bool, **options: Any) -> int:
-    """Test the Horovod of NAME (a name or directory), of the site, or of a --module: two processes must form a
-    world, reduce to the right sum and train in step. Exits with 6 if they do not.
+    """Test the Horovod of an environment.
+
+    It is NAME (a name or directory), the site's, or that of a --module. Two processes must form a world, reduce to the
+    right sum and train in step; exits with 6 if they do not.
     """
     proof = choose_proof(name, **options, say=say)
     proven: list[str] = []

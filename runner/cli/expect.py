@@ -70,10 +70,11 @@ _NUMBER = r"\d{1,15}(\.\d{0,15})?(e-?\d{1,2})?"
 )  # fmt: skip
 @JSON
 def command(gpus: tuple[int, ...], as_json: bool, **inputs: Any) -> int:
-    """Say what a recipe should reach on so many GPUs: a range, what it rests on, and what each input does to it.
+    """Say what a recipe should reach on so many GPUs.
 
-    Nothing is run. The time of one GPU's step and the times of allreduces are taken as measured where you give them,
-    else from what is published and from the site's file. gpu-runner docs compare explains the model.
+    It is a range, with what it rests on, and what each input does to it. Nothing is run. The time of one GPU's step
+    and the times of allreduces are taken as measured where you give them, else from what is published and from the
+    site's file. gpu-runner docs compare explains the model.
     """
     from runner.preparation.expectation import expectation
 

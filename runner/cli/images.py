@@ -65,7 +65,7 @@ def list_images(target: Path, as_json: bool) -> int:
 @STORE
 @JSON
 def show(image: str, target: Path, as_json: bool) -> int:
-    """Show all facts about IMAGE (a reference, a digest or a file), and whether it looks intact."""
+    """Show all facts about IMAGE. IMAGE is a reference, a digest or a file; says whether it looks intact."""
     stored = _stored(image, target)[0]
     facts: dict[str, Any] = {**msgspec.to_builtins(stored, enc_hook=str), "problem": integrity.problem(stored)}
     return answer(facts, _fact_lines(facts, stored), as_json=as_json)
@@ -112,7 +112,7 @@ def edit(
     image: str, words: tuple[str, ...], shell: bool, name: str | None, tool_name: str | None, assemble: bool,
     target: Path, as_json: bool,
 ) -> int:  # fmt: skip
-    """Run COMMAND as root in a writable copy of IMAGE, and store the result as a new image. No engine is needed.
+    """Change a copy of IMAGE with COMMAND, and store the result. COMMAND runs as root; no engine is needed.
 
     Nothing is stored if COMMAND fails. IMAGE stays as it is, and jobs that use it are not disturbed.
     """
@@ -183,7 +183,7 @@ def verify(image: str | None, target: Path, as_json: bool) -> int:
 def prune(
     older_than_s: int | None, unused: bool, max_bytes: int | None, dry_run: bool, target: Path, as_json: bool
 ) -> int:
-    """Remove the images that match all options, and what killed conversions left behind.
+    """Remove the images that match all options. What killed conversions left behind is removed, too.
 
     An image that a queued or running job of yours needs, or may need, is kept. Jobs of other users are unknown: agree
     with them before you prune a shared store.

@@ -34,7 +34,7 @@ Sources = tuple[Path, Path | None]  # the store, and the other importer
 )  # fmt: skip
 @click.pass_context
 def command(context: click.Context, store: Path, otherwise: Path | None) -> None:
-    """Serve the store to Pyxis as its importer; see gpu-runner docs security."""
+    """Serve the store to Pyxis; see `gpu-runner docs security`."""
     context.obj = store.absolute(), otherwise.absolute() if otherwise else None
 
 
@@ -61,7 +61,7 @@ def get(sources: Sources, image_uri: str, as_json: bool) -> int:
         click.echo(stored.path)
         return Exit.GOOD
     if otherwise is None:
-        fix = f"{PROGRAM} convert --store {store} {image_uri.rpartition('://')[2]}"
+        fix = f"its owner converts it: {PROGRAM} convert --store {store} {image_uri.rpartition('://')[2]}"
         raise RefusedError(f"the store has no {image_uri} that could be used: {why}", where=str(store), fix=fix)
     say(f"not from the store {store}: {why}")
     if not as_json:

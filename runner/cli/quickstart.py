@@ -66,7 +66,7 @@ STEPS: tuple[Step, ...] = (
 @click.option("--private-engine", is_flag=True, help="Use a private engine even if another one answers.")
 @JSON
 def command(only_prepare: bool, private_engine: bool, as_json: bool) -> int:
-    """Set up image and box on this machine, and run the benchmark on 16 ranks (CPUs: a demonstration)."""
+    """Set up image and box, and run the benchmark there. It has 16 ranks on CPUs: a demonstration."""
     reason = machine.real_cluster()
     if reason:
         raise RefusedError(

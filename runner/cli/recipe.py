@@ -32,7 +32,7 @@ def command() -> None:
 @command.command("list")
 @JSON
 def list_recipes(as_json: bool) -> int:
-    """List the shipped recipes, and those beside your configuration and the machine's."""
+    """List all recipes: shipped, of yours, of the machine."""
     listed = [recipes.read_recipe(name).recipe for name in recipes.every_name()]
     width = max(len(recipe.name) for recipe in listed)
     rows = [{"name": recipe.name, "description": recipe.description} for recipe in listed]
@@ -45,7 +45,7 @@ def list_recipes(as_json: bool) -> int:
 @click.argument("recipe", shell_complete=by_shell("recipes"))
 @JSON
 def show_recipe(recipe: str, as_json: bool) -> int:
-    """Show what RECIPE (a name or a folder) runs: program, options, image, and the command at each site."""
+    """Show what RECIPE, a name or a folder, runs. Prints the command at each site, too."""
     loaded = recipes.read_recipe(recipe)
     at_sites = commands_at_sites(recipe, loaded.recipe, [sites.read_site(name) for name in sites.names()])
     rows = [{"site": at.site, "command": at.command, "image": at.image, "needs": at.needs} for at in at_sites]
@@ -62,7 +62,7 @@ def show_recipe(recipe: str, as_json: bool) -> int:
 @click.argument("program", metavar="-- PROGRAM", nargs=-1, type=click.UNPROCESSED)
 @JSON
 def make_recipe(directory: Path, program: tuple[str, ...], as_json: bool) -> int:
-    """Make the folder DIR, a recipe that runs your PROGRAM: recipe new DIR -- python train.py --lr 0.1.
+    """Make the folder DIR, a recipe that runs your PROGRAM.
 
     The program's files are copied: those that it names, and those that they import from beside them. Nothing is
     overwritten. `submit --recipe DIR` runs it, and `--set KEY=VALUE` changes an option of the program.
@@ -86,9 +86,10 @@ def make_recipe(directory: Path, program: tuple[str, ...], as_json: bool) -> int
 @click.argument("file", type=click.Path(path_type=Path))
 @JSON
 def check_script(file: Path, as_json: bool) -> int:
-    """Read the training script FILE, and say which of the eight steps to several GPUs it has, lacks or does wrongly.
+    """Say what the training script FILE lacks for several GPUs.
 
-    Nothing of it is run or imported. Exits with 3 if something is missing or wrong.
+    Of the eight steps it says which the script has, lacks or does wrongly. Nothing of it is run or imported. Exits
+    with 3 if something is missing or wrong.
     """
     from runner.linting.check import check
 

@@ -43,7 +43,7 @@ def command() -> None:
 @command.command("list")
 @JSON
 def list_sites(as_json: bool) -> int:
-    """List the shipped sites, those beside your configuration and the machine's, and those that were detected."""
+    """List all sites: shipped, of yours, of the machine, detected."""
     sites = [read_site(name) for name in loader.every_name()]
     rows = [{"name": site.name, "description": site.description} for site in sites]
     return answer(rows, (f"{site.name:12} {' '.join(site.description.split())}" for site in sites), as_json=as_json)
@@ -53,7 +53,7 @@ def list_sites(as_json: bool) -> int:
 @click.argument("site", shell_complete=by_shell("sites"))
 @JSON
 def show_site(site: str, as_json: bool) -> int:
-    """Show the facts about SITE (a name or a file), and which of its runtimes are UNPROVEN."""
+    """Show the facts about SITE. SITE is a name or a file; runtimes that have not run there are UNPROVEN."""
     shown = with_recorded(read_site(site)) if site in names() else read_site(site)
     proven = proven_by(read_records(), shown, gpu_uuids())
     if not as_json:
@@ -70,8 +70,10 @@ def show_site(site: str, as_json: bool) -> int:
 @click.argument("key", type=click.Choice(("site", "account", "project", "scratch", "field")))
 @click.argument("value")
 def set_value(key: str, value: str) -> int:
-    """Set your own VALUE of KEY, which options of a job override: the site, or at every site whom to charge, your
-    project, your scratch directory, your field of research.
+    """Set a default of your own, in your configuration.
+
+    It is the site, or at every site whom to charge, your project, your scratch directory, your field of research;
+    options of a job override it.
     """
     path = loader.set_value(key, value)
     return answer(None, [f"{key}: {value}, in {path}"], as_json=False)
@@ -108,7 +110,7 @@ def detect_site(
     if output is None or as_json:
         return answer(facts, text, as_json=as_json)
     needed = [entry for entry in left if entry.needed]
-    say(f"{output}: {detected.scheduler}; jobs need {len(needed)} facts that are unknown:")
+    say(f"{output}: {detected.scheduler}; {counted(len(needed), 'fact')} that jobs need could not be detected")
     for entry in needed:
         say(f"  {entry.key} ({entry.where})")
     say(f"left to their defaults: {', '.join(entry.key for entry in left if not entry.needed) or 'none'}")
@@ -123,7 +125,7 @@ def detect_site(
 @_OPTIONS
 @JSON
 def check_site(site: str, offline: bool, on_node: bool, options: tuple[tuple[str, str], ...], as_json: bool) -> int:
-    """Check SITE (a name or a file): its facts, its unknown keys, and whether the live cluster agrees."""
+    """Check SITE, and compare it with the live cluster. SITE is a name or a file; keys that it leaves unknown count."""
     report = site_check.check_site(site, offline=offline, on_node=on_node, options=options)
     if not as_json:
         for unknown in report.left_open:

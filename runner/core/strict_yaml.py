@@ -69,8 +69,19 @@ def load(path: Path, kind: type[T]) -> T:
 
 def layered(paths: Iterable[Path], kind: type[T]) -> T:
     """As ``load``, from those of these files that are there, each laid over those after it; else the defaults."""
-    documents = [read(path) for path in paths if path.exists()]
+    documents = [read(path) for path in paths if _is_there(path)]
     return typed(reduce(lambda base, document: document.over(base), reversed(documents)), kind) if documents else kind()
+
+
+def _is_there(path: Path) -> bool:
+    """Also a file in a directory that is closed to us, which ``read`` reports."""
+    try:
+        path.stat()
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    return True
 
 
 def parse(raw: bytes, kind: type[T], name: str) -> T:
@@ -90,7 +101,9 @@ def read(path: Path) -> Document:
     except FileNotFoundError:
         raise UsageError("no such file", where=str(path)) from None
     except OSError as error:
-        raise UsageError(f"cannot be read: {error.strerror}", where=str(path)) from None
+        closed = f"its owner can open it: chmod a+r {path}, and a+x for the directories above"
+        fix = closed if isinstance(error, PermissionError) else ""
+        raise UsageError(f"cannot be read: {error.strerror}", where=str(path), fix=fix) from None
     return document_of(raw, str(path))
 
 

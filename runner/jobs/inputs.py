@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from runner.jobs.directory import Run
+from runner.model.backends import job_variables
 from runner.model.records import ExitRecord, Inputs
 
 # Variables of one job, rank, node or login.
@@ -72,6 +73,11 @@ class RanWith:
 Named = Callable[[Sequence[RanWith]], list[str]]
 
 
+def is_passing(variable: str) -> bool:
+    """Whether a variable is one of a single job, rank, node or login."""
+    return _PASSING.fullmatch(variable) is not None or variable.startswith(job_variables())
+
+
 def ran_with(run: Run) -> RanWith | None:
     """What a launch ran with; None where it has not recorded it."""
     exits = run.records.records("exit", ExitRecord)
@@ -87,8 +93,8 @@ def ran_with(run: Run) -> RanWith | None:
             if value is not None:
                 variables[name].add(value)
     return RanWith(
-        {name: frozenset(each) for name, each in given.items() if not _PASSING.fullmatch(name)},
-        {name: frozenset(each) for name, each in variables.items() if not _PASSING.fullmatch(name)},
+        {name: frozenset(each) for name, each in given.items() if not is_passing(name)},
+        {name: frozenset(each) for name, each in variables.items() if not is_passing(name)},
         frozenset(each.cpus for each in every.values()),
         every[0],
         exits[0].started_s or 0.0,

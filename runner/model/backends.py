@@ -267,6 +267,11 @@ SCHEDULERS: Registry[SchedulerFacts] = Registry(
 )
 
 
+def job_variables() -> tuple[str, ...]:
+    """The beginnings of the names of variables of jobs, of the schedulers that name some."""
+    return tuple(start for facts in SCHEDULERS.values() for start in facts.variables)
+
+
 def settings_of(scheduler: str, values: Mapping[str, Any]) -> SchedulerSettings:
     """Plain values as the settings of that scheduler."""
     return msgspec.convert(values, SCHEDULERS[scheduler].settings)

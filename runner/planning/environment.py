@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from runner.core.errors import UsageError
-from runner.model.backends import RUNTIMES, SCHEDULERS
+from runner.model.backends import RUNTIMES, SCHEDULERS, job_variables
 from runner.model.image import Setup
 from runner.model.plan import RESULTS
 from runner.model.request import Caches, Mount, Recipe, Request
@@ -186,7 +186,7 @@ def refuse_reason(name: str) -> str | None:
         return "belongs to bash, which would not pass on the value"
     if name in LAUNCHER_OWNED:
         return "is set by the launcher for every rank"
-    if name.startswith(RESERVED_PREFIXES) and name not in LAUNCHER_READS:
+    if name.startswith((*RESERVED_PREFIXES, *job_variables())) and name not in LAUNCHER_READS:
         return "belongs to the scheduler, the container runtime or the launcher"
     return None
 

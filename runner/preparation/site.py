@@ -81,7 +81,8 @@ def read_user_site(
     config = loader.read_config()
     named = name if name is not None else config.site or None
     if named is not None and not (named == GENERIC and for_job):
-        documents = loader.read_documents(named)
+        where = "--site" if name is not None else loader.where_configured("site")
+        documents = loader.read_documents(named, where)
     else:
         documents = _chosen_documents(named, say, for_job=for_job, keep=keep)
     if for_job:

@@ -270,11 +270,13 @@ def keep_detected(options: tuple[tuple[str, str], ...] = ()) -> tuple[Path, Dete
 
 
 def write_draft(path: Path, text: str) -> tuple[Unknown, ...]:
-    """Write a new site file, whole; returns the keys that it leaves unknown. Raises UsageError: the file exists."""
+    """Write a new site file, whole, for whom the user's umask lets read it; returns the keys that it leaves unknown.
+    Raises UsageError: the file exists.
+    """
     if path.exists():
         raise UsageError("the file exists, and may hold what you have filled in", where=str(path),
                          fix="use another name, or move the file away")  # fmt: skip
-    files.write_private(path, text)
+    files.write(path, text.encode())
     return unknowns((read(path),))
 
 

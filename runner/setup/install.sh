@@ -23,7 +23,7 @@ for directory in "$prefix" "$modules"; do
     esac
 done
 target=$prefix/$version modulefile=$modules/gpu-runner/$version
-[ ! -e "$target" ] || refuse "$target is there already" "rm -r $target, once no user needs it; or install another version"
+[ ! -e "$target" ] || refuse "$target is there already" "check out another version; or rm -r $target, once no user needs it"
 
 other="PYTHON=FILE, one of 3.10 or newer that all users can read, as \`uv python install --install-dir\` makes"
 if [ "${PYTHON:-}" ]; then python=$PYTHON; else find_python; fi
@@ -37,7 +37,8 @@ mkdir -p "$target/bin" "$modules/gpu-runner"
 "$python" -m venv "$target/python"
 pip() { "$target/python/bin/python" -m pip --disable-pip-version-check --quiet "$@"; }
 # All of the lock by its hashes; of these packages alone, what builds the package and what it needs to run.
-pip download --only-binary :all: --require-hashes -r requirements.lock --dest "$packages"
+pip download --only-binary :all: --require-hashes -r requirements.lock --dest "$packages" ||
+    refuse "its packages could not be fetched" "PIP_INDEX_URL=URL, or PIP_NO_INDEX=1 PIP_FIND_LINKS=DIR: docs/security.md"
 pip install --no-index --find-links "$packages" --upgrade pip "${FROM:-$PWD}"
 pip uninstall --yes setuptools 2>/dev/null # the interpreter's own copy, which need not be new
 ln -s ../python/bin/gpu-runner "$target/bin/gpu-runner"

@@ -48,6 +48,12 @@ def read_config(path: Path | None = None) -> UserConfig:
     return strict_yaml.layered(paths.config_files() if path is None else (path,), UserConfig)
 
 
+def where_configured(key: str) -> str:
+    """``FILE:LINE: KEY`` of what counts in the configuration, which has the key."""
+    documents = map(strict_yaml.read, filter(Path.is_file, paths.config_files()))
+    return f"{next(each.marks[key,] for each in documents if (key,) in each.marks)}: {key}"
+
+
 def set_value(key: str, value: str) -> Path:
     """Set a value of the user's configuration, and leave every other line of it as it is; returns its file. Raises
     UsageError: the file is not right, or has the value in more than a line.
@@ -84,11 +90,11 @@ def read_site(name_or_path: str) -> Site:
     return site_of(read_documents(name_or_path))
 
 
-def read_documents(name_or_path: str) -> tuple[Document, ...]:
+def read_documents(name_or_path: str, where: str = "--site") -> tuple[Document, ...]:
     """The file of a site and those that it extends, the nearest first; up to the one that closes a circle. Raises
-    UsageError: it does not exist, or a file cannot be read or is not YAML.
+    UsageError, with ``where`` it was named: it does not exist, or a file cannot be read or is not YAML.
     """
-    return with_bases(strict_yaml.read(_path(name_or_path, Path(), "--site")))
+    return with_bases(strict_yaml.read(_path(name_or_path, Path(), where)))
 
 
 def with_bases(document: Document) -> tuple[Document, ...]:

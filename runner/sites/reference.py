@@ -93,26 +93,18 @@ def _runtimes() -> Iterator[str]:
     yield from (
         "## Runtimes",
         "",
-        "What can stand in `runtimes`: the form of its images, and what it cannot mount.",
+        "What can stand in `runtimes`, with the form of its images. A path that it cannot mount is refused.",
         "",
     )
     for name, facts in RUNTIMES.items():
-        syntax = facts.mounts
-        paths = f"characters other than `{syntax.only}`" if syntax.only else " ".join(map(_code, syntax.forbidden))
         here = f"; without a scheduler: `{facts.install}`" if facts.without_scheduler else ""
-        yield f"- `{name}`: {facts.image}{paths and f'; no path with {paths}'}{here}"
+        yield f"- `{name}`: {facts.image}{here}"
     yield from ("", "What brings NVIDIA's driver into each:", "")
     drivers: dict[str, list[str]] = {}
     for name, facts in RUNTIMES.items():
         drivers.setdefault(facts.driver, []).append(f"`{name}`")
     yield from (f"- {', '.join(names)}: {driver}" for driver, names in drivers.items())
     yield ""
-
-
-def _code(character: str) -> str:
-    """A character as Markdown code; blanks that cannot be seen as escapes."""
-    shown = character if character.isprintable() else repr(character)[1:-1]
-    return "`` ` ``" if shown == "`" else "`' '`" if shown == " " else f"`{shown}`"
 
 
 def _schedulers() -> Iterator[str]:

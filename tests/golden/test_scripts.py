@@ -60,6 +60,8 @@ def test_each_file_is_named_with_its_checksum(name: str) -> None:
     script = script_of(name)
     sums = [line.split("  lib/") for line in script.text.splitlines() if "  lib/" in line and len(line) > 64]
     assert {file: sha256(text.encode()).hexdigest() for file, text in script.files.items()} == {f: s for s, f in sums}
+    used = set(re.findall(r"\blib/([\w-]+\.\w+)", script.text))
+    assert used <= set(script.files), "a file that the scheduler or the runtime does not list is not copied"
 
 
 @pytest.fixture(scope="module")

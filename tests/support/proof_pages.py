@@ -23,11 +23,7 @@ def rendered(page: str) -> str:
     tables = {
         "ways": "".join(way_lines(proofs.ways)),
         "failures": "".join(failure_lines()),
-        "exits": "".join(
-            f"- {each.code} ({each.source}): {each.meaning}\n"
-            for each in TABLE
-            if each.name not in {failure.code for failure in FAILURES}
-        ),
+        "exits": "".join(exit_lines()),
         "launchers": "".join(page_lines()),
         "unproven": "".join(f"- {what}\n" for what in proofs.unproven),
     }
@@ -59,6 +55,14 @@ def way_lines(ways: Iterable[ProvenWay]) -> Iterator[str]:
         yield f"- {site}: {', '.join(row[1] for row in same)} by {wireups}: {state}\n"
 
 
+def exit_lines() -> Iterator[str]:
+    """The codes of scripts that are no failure of the catalogue, those of one script together."""
+    others = [each for each in TABLE if each.name not in {failure.code for failure in FAILURES}]
+    for source in dict.fromkeys(each.source for each in others):
+        meanings = (f"{each.code} {each.meaning}" for each in others if each.source == source)
+        yield f"- {source}: {'; '.join(meanings)}\n"
+
+
 def failure_lines() -> Iterator[str]:
     """The catalogue by source, each with the beginning of the sentences that its rows share; rows alike are one.
     Without the rows whose cause is unknown, which only say where to look.
@@ -75,10 +79,15 @@ def failure_lines() -> Iterator[str]:
 
 def failure_cells(failure: Failure, start: str) -> tuple[str, str]:
     """What the verdict says after the shared beginning, or what else is known of the failure; and the fix."""
+    if re.fullmatch(r"the scheduler reports (\{\w+\})+", failure.cause):  # says no more than the row's name
+        return "", capitals(failure.fix) + _who(failure)
     rest = re.sub(r"^[ :,]*(?:\((.*)\)$)?", r"\1", failure.cause.removeprefix(start))
     meaning = EXITS[failure.code].meaning if failure.code in EXITS else ""
-    who = "" if failure.who == "user" or re.search(rf"\b{failure.who}\b", failure.fix) else f" ({failure.who})"
-    return capitals(rest or failure.detail or meaning), capitals(failure.fix) + who
+    return capitals(rest or failure.detail or meaning), capitals(failure.fix) + _who(failure)
+
+
+def _who(failure: Failure) -> str:
+    return "" if failure.who == "user" or re.search(rf"\b{failure.who}\b", failure.fix) else f" ({failure.who})"
 
 
 def label(failure: Failure) -> str:

@@ -152,7 +152,7 @@ def entries(detected: Detected, partition: str | None = None) -> tuple[Entry, ..
 def _runtime_entries(detected: Detected) -> tuple[Entry, ...]:
     where = f"on {detected.node.name}" if detected.node is not None else "here; a GPU node was not asked"
     containers = ", ".join(name for name in RUNTIMES if name != NATIVE)
-    none = Note("runtimes", f"no container runtime on PATH {where}; what the site has stands first: {containers}")
+    none = Note("runtimes", f"no container runtime on PATH {where}; put in front what the site has of {containers}")
     loads = ((name, detected.module_of(name)) for name in detected.runtimes)
     source = f"module avail, {detected.day}"
     return (

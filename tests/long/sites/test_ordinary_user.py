@@ -13,7 +13,7 @@ from runner.sites.loader import GENERIC, read_site
 from tests.support.documents import result
 from tests.support.sites.clusters import MACHINES, Cluster
 from tests.support.sites.kestrel import Kestrel, make_known
-from tests.support.sites.ways import OF_THE_USER
+from tests.support.sites.ways import own_values
 from tests.support.users import AS_ROOT, open_directory
 
 pytestmark = AS_ROOT
@@ -30,7 +30,7 @@ def test_the_first_commands_of_a_page_by_an_ordinary_user(
         make_known(here.daemons, home)
         changed = {"submit_below": [str(home)]} if site == "neuron" else {}
         file = here.runner(squashfs.path, **changed).site
-        option, value = OF_THE_USER.get(site, ("--project", "unused"))
+        option, value = own_values(site) or ("--project", "unused")
         (home / ".config/gpu-runner").mkdir(parents=True)
         config = {"sites": {site: {option.removeprefix("--"): value, "scratch": str(home)}}}
         (home / ".config/gpu-runner/config.yaml").write_text(json.dumps(config))  # which is YAML

@@ -7,6 +7,7 @@ are the tests' own (clusters.py): the program then runs on the node itself.
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from runner.sites.loader import read_site
 from tests.support.golden_jobs import CASES
 from tests.support.sites.clusters import MACHINES, Cluster
 
@@ -33,21 +34,7 @@ class Way:
         return f"{self.site} {self.runtime} {self.wireup} {'+'.join(map(str, self.ranks))}"
 
 
-ACCOUNT = ("--account", "m1234")
-OF_THE_USER = {
-    "perlmutter": ACCOUNT,
-    "alpha": ACCOUNT,
-    "capella": ACCOUNT,
-    "neuron": ("--field", "nlp"),
-}  # what the site asks for
-FULL = {
-    "technion": (8, 8),
-    "alpha": (8, 8),
-    "capella": (4, 4),
-    "neuron": (8, 8),
-    "perlmutter": (4, 4, 4, 4),
-    "slurm": (4, 4, 4, 4),
-}
+VALUES = {"account": "m1234", "field": "nlp"}  # of a user, where the site asks for them
 _OF_SITES = {
     "technion": ("pyxis", "pyxis pmix", "pyxis 8+5", "pyxis 3"),
     "perlmutter": (
@@ -64,12 +51,18 @@ _OF_SITES = {
 }
 
 
+def own_values(site: str) -> tuple[str, ...]:
+    """The options with what the site needs of every user."""
+    return tuple(word for name in read_site(site).needs for word in (f"--{name}", VALUES[name]))
+
+
 def way(site: str, runtime: str, more: str = "") -> Way:
     """``more``: ranks on each node (``8+5``), else all; or what wires them up, else the rendezvous."""
-    ranks = tuple(map(int, more.split("+"))) if more[:1].isdigit() else FULL[site]
+    machine = MACHINES[site]
+    ranks = tuple(map(int, more.split("+"))) if more[:1].isdigit() else (machine.shape.gpus,) * machine.nodes
     wireup = "rendezvous" if not more or more[:1].isdigit() else more
     asked = () if wireup == "rendezvous" else ("--wireup", wireup)
-    return Way(site, runtime, ranks, wireup, (*asked, *OF_THE_USER.get(site, ())))
+    return Way(site, runtime, ranks, wireup, (*asked, *own_values(site)))
 
 
 WAYS = tuple(way(site, *words.split()) for site, all_words in _OF_SITES.items() for words in all_words)

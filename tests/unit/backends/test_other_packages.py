@@ -1,4 +1,6 @@
-"""A runtime that another package brings, installed from its wheel, runs a job like one of ours."""
+"""What another package brings: a runtime, installed from its wheel, runs a job like one of ours; the variables that a
+scheduler names are those of single jobs.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +24,21 @@ def step(plan):
     made = native.step(plan)
     return msgspec.structs.replace(made, command=(*texts("env", "BY=the other package"), *made.command))
 '''
+SCHEDULER = '''"""batch: jobs whose variables begin with BATCH_."""
+
+from runner.backends.schedulers import local
+from runner.model.backends import SchedulerFacts
+
+FACTS = SchedulerFacts(title="batch", nodes="this-machine", variables=("BATCH_",))
+connect, render = local.connect, local.render
+'''
+ASKS = """
+from runner.jobs.inputs import is_passing
+from runner.model.backends import SCHEDULERS
+from runner.planning.environment import refuse_reason
+SCHEDULERS["batch"]
+print(is_passing("BATCH_ID"), is_passing("BATCHES"), refuse_reason("BATCH_ID"), refuse_reason("BATCHES"), sep="|")
+"""
 WHEEL = {
     "envelope.py": RUNTIME,
     "envelope-1.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: envelope\nVersion: 1.0\n",
@@ -49,3 +66,14 @@ def test_a_runtime_from_another_packages_wheel_runs_a_job(tmp_path: Path) -> Non
     (run,) = (tmp_path / "runs").glob("[!.]*")
     said = [(run / f"logs/rank-{rank}.out").read_text() for rank in (0, 1)]
     assert said == ["rank 0 by the other package\n", "rank 1 by the other package\n"]
+
+
+def test_the_variables_of_a_scheduler_are_no_difference_between_jobs_and_set_by_none(tmp_path: Path) -> None:
+    (tmp_path / "batch.py").write_text(SCHEDULER)
+    offers = tmp_path / "batch-1.0.dist-info"
+    offers.mkdir()
+    (offers / "METADATA").write_text("Metadata-Version: 2.1\nName: batch\nVersion: 1.0\n")
+    (offers / "entry_points.txt").write_text("[gpu_runner.schedulers]\nbatch = batch\n")
+    env = {**os.environ, "PYTHONPATH": f"{Path(__file__).parents[3]}:{tmp_path}"}
+    done = subprocess.run([sys.executable, "-c", ASKS], env=env, capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == "True|False|belongs to the scheduler, the container runtime or the launcher|None\n"

@@ -284,7 +284,9 @@ def test_every_error_begins_alike(words: str, call: Call) -> None:
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_has_help(verb: str, call: Call) -> None:
-    assert "Usage:" in call(verb, "--help").out
+    shown = call(verb, "--help").out
+    assert "Usage:" in shown
+    assert [line for line in shown.partition("\nCommands:\n")[2].splitlines() if line.endswith("...")] == []
 
 
 @pytest.mark.parametrize("verb", ["submit", "run", "scale", "rerun"])

@@ -47,6 +47,15 @@ def test_the_command_of_a_checkouts_environment_is_this_package() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_packages_of_another_python_are_not_imported_instead_of_ours(tmp_path: Path) -> None:
+    """As a site's modules name them in PYTHONPATH; packages that ours do not have come from there still."""
+    for name in ("click", "msgspec", "yaml", "shlex"):
+        (tmp_path / f"{name}.py").write_text(f"raise SystemExit('{name} of another Python')\n")
+    command = str(Path(sys.executable).with_name("gpu-runner"))
+    done = run_bare(command, "recipe", "show", "probe", PYTHONPATH=f"/nowhere:{tmp_path}", HOME=str(tmp_path))
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_help_and_hints_have_them() -> None:
     """A real call, by a path that PATH does not find."""
     done = run_bare(sys.executable, "-m", "runner", "wait", RUNNER_STATE="/nowhere")

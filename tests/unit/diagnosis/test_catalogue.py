@@ -134,7 +134,7 @@ def test_every_row_has_a_code_of_its_own() -> None:
 @for_each(FAILURES)
 def test_a_row_is_reached_by_its_example_and_hidden_by_no_row_before_it(failure: Failure) -> None:
     if failure.code not in EXAMPLES:
-        assert failure.source == "launcher error"
+        assert failure.source == "launcher error", "it has no example in EXAMPLES"
     text, *context = EXAMPLES.get(failure.code, (failure.code,))
     context = context or (["none"] if failure.source == "container log" else [])
     assert classify(failure.source, text, *context) is failure

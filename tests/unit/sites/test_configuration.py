@@ -5,8 +5,11 @@ from pathlib import Path
 import pytest
 
 from runner.core.errors import UsageError
+from runner.model.request import Request
+from runner.preparation.site import read_user_site
 from runner.recipes import loader as recipes
 from runner.sites.loader import every_name, read_config, read_site, set_value
+from tests.support.users import ALICE, AS_ROOT, open_directory, outcome_as
 
 
 @pytest.fixture
@@ -32,6 +35,31 @@ def test_a_users_values_go_over_the_machines(machine: Path, tmp_path: Path) -> N
     with pytest.raises(UsageError) as caught:
         read_config()
     assert caught.value.where == f"{machine}/config.yaml:2: acount"
+
+
+def test_a_site_that_there_is_not_is_reported_where_it_was_named(machine: Path, tmp_path: Path) -> None:
+    (machine / "config.yaml").write_text("# the centre's\nsite: theirs\n")
+    for name, where in ((None, f"{machine}/config.yaml:2: site"), ("none", "--site")):
+        with pytest.raises(UsageError, match="no site named") as caught:
+            read_user_site(name, Request(gpus=1), for_job=True)
+        assert caught.value.where == where
+
+
+@AS_ROOT
+@pytest.mark.parametrize("closed", [".", "config.yaml"])
+def test_settings_that_are_closed_to_a_user_are_reported_with_what_opens_them(
+    closed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_directory() as directory:
+        settings = directory / "gpu-runner/config.yaml"
+        settings.parent.mkdir(mode=0o755)
+        settings.write_text("account: centre\n")
+        (settings.parent / closed).chmod(0o600)
+        monkeypatch.setenv("XDG_CONFIG_DIRS", str(directory))
+        monkeypatch.setenv("RUNNER_CONFIG", str(directory / "none"))
+        outcome = outcome_as(ALICE, read_config)
+    assert (outcome.what, outcome.where) == ("cannot be read: Permission denied", str(settings))
+    assert f"chmod a+r {settings}" in outcome.fix
 
 
 def test_a_sites_file_and_a_recipe_of_the_machine_have_names(machine: Path) -> None:

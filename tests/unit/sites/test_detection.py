@@ -13,6 +13,7 @@ import pytest
 
 from runner.cli import run
 from runner.core.errors import Exit
+from runner.core.files import user_umask
 from runner.core.text import clock_s
 from runner.model.backends import RUNTIMES, runtime_programs
 from runner.model.site import Site
@@ -218,7 +219,7 @@ def test_what_is_unknown_is_left_open_by_name(tmp_path: Path) -> None:
     needed = {key for key, entry in left.items() if entry.needed}
     assert needed == {"node.gpus", "node.cores", "node.memory_mb"}, "no job can do without"
     assert left["transport"].how.endswith("on a node)"), "further lines of a remark are read, too"
-    assert "# no container runtime on PATH here; a GPU node was not asked; what the site has" in path.read_text()
+    assert "# no container runtime on PATH here; a GPU node was not asked; put in front what" in path.read_text()
 
 
 def test_an_open_key_is_closed_by_giving_it_here_or_in_a_file_that_extends(tmp_path: Path) -> None:
@@ -376,6 +377,7 @@ def test_a_pbs_that_answers_becomes_a_file(
     monkeypatch.setenv("PATH", f"{clients}:/usr/bin:/bin")
     path = tmp_path / "ours.yaml"
     assert run(["site", "detect", "-o", str(path), "--name", "ours"]) == Exit.GOOD
+    assert path.stat().st_mode & 0o777 == 0o666 & ~user_umask()  # a file for all users is as any other
     assert run(["site", "detect", "--on-node"]) == Exit.REFUSED
     assert run(["site", "detect", "--name", "a b"]) == Exit.USAGE
     capfd.readouterr()

@@ -12,8 +12,10 @@ import pytest
 
 from runner.cli import run
 from runner.core.errors import Exit
-from runner.sites.loader import names
+from runner.model.backends import RUNTIMES
+from runner.sites.loader import names, read_site
 from tests.support.documented import commands
+from tests.support.sites.ways import own_values
 
 PAGES = Path(__file__).parents[3] / "docs/first-result"
 # Pages with jobs, and how many at least.
@@ -21,6 +23,7 @@ GPU, SCALE, METER = (PAGES.parent / f"{name}.md" for name in ("gpu", "scale", "m
 LEAST = {GPU: 6, SCALE: 2, METER: 1}
 OVERVIEW = PAGES / "README.md"
 RECIPES = PAGES.parent / "recipes"
+REGISTRYS = "registry.nersc.gov/m1234/horovod:25.02"
 NO_CLUSTER = ("box", "hosts", "local", "slurm")
 # What a machine that is not the cluster lacks.
 NOT_HERE = re.compile(
@@ -30,14 +33,11 @@ NOT_HERE = re.compile(
 CLUSTERS = [name for name in names() if name not in NO_CLUSTER]
 
 
-# Of an example's account, field and image, for commands that leave them to the user's configuration.
-OWN = {
-    "alpha": ["--account", "p_x"],
-    "capella": ["--account", "p_x"],
-    "neuron": ["--field", "nlp"],
-    "perlmutter": ["--account", "m1234", "--image", "registry.nersc.gov/m1234/horovod:25.02"],
-    "polaris": ["--account", "p"],
-}
+def own(site: str) -> list[str]:
+    """What an example leaves to the user's configuration; an image of a registry for a runtime that takes no other."""
+    facts = read_site(site)
+    image = ["--image", REGISTRYS] if RUNTIMES[facts.runtimes[0]].image == "registry" else []
+    return [*own_values(site), *image]
 
 
 def rows_of(page: Path) -> list[list[str]]:
@@ -54,8 +54,8 @@ def _directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_cluster_has_its_page_and_it_is_linked() -> None:
     assert {path.stem for path in PAGES.iterdir()} == {"README", *CLUSTERS}
     readme, overview = (PAGES.parents[1] / "README.md").read_text(), OVERVIEW.read_text()
+    assert "(docs/first-result/README.md)" in readme
     for site in CLUSTERS:
-        assert f"(docs/first-result/{site}.md)" in readme
         assert f"({site}.md)" in overview
         assert ["submit", "--gpus", "16", "--site", site] in [words[:5] for words in commands(PAGES / f"{site}.md")]
 
@@ -93,7 +93,7 @@ def test_the_session_of_the_tutorials_is_no_wrong_usage_anywhere(
     assert len(session) >= 7
     for words in session:
         given = [site if word == "SITE" else word for word in words]
-        tried([given[0], *OWN.get(site, []), *given[1:]], tmp_path, capfd)
+        tried([given[0], *own(site), *given[1:]], tmp_path, capfd)
 
 
 def test_the_tutorials_look_at_a_script(capfd: pytest.CaptureFixture[str]) -> None:
@@ -127,11 +127,11 @@ def test_a_recipes_commands_are_no_wrong_usage_on_any_cluster(
     assert {"SITE", "local", "box"} <= {words[words.index("--site") + 1] for words in submits}
     for words in submits:
         for site in CLUSTERS if "SITE" in words else [""]:
-            image = "registry.nersc.gov/m1234/horovod:25.02" if site == "perlmutter" else "mine:1"
+            image = REGISTRYS if site == "perlmutter" else "mine:1"
             given = [{"SITE": site, "IMAGE": image}.get(word, word) for word in words]
             # What `--site local` takes by itself depends on what this machine has.
             runtime = ["--runtime", "charliecloud"] if "local" in words and "--runtime" not in words else []
-            tried([given[0], *OWN.get(site, runtime), *given[1:]], tmp_path, capfd)
+            tried([given[0], *((site and own(site)) or runtime), *given[1:]], tmp_path, capfd)
 
 
 def test_every_recipe_has_commands_on_a_page() -> None:

@@ -87,7 +87,10 @@ def test_a_state_is_earned(row: Row) -> None:
         assert set(golden_requests(row)) & accepted
         assert row in tried
     else:
-        assert read_site(site).scheduler == "pbs"
+        assert read_site(site).scheduler == "pbs", (
+            "a site with Slurm needs its cluster and ways in tests/support/sites; when `make test-sites` has passed "
+            "for them, `accepted` names that record"
+        )
 
 
 def test_another_site_of_a_shipped_name_has_proven_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from runner.backends.runtimes import image_problem, runtime
 from runner.backends.runtimes.common import loads
 from runner.cli import run
 from runner.core.errors import Exit, UsageError
+from runner.model.backends import RUNTIMES
 from runner.model.plan import Plan, PlannedImage
 from runner.model.request import Mount, Recipe, Request
 from runner.model.site import RuntimeAtSite
@@ -58,6 +60,15 @@ def test_what_a_runtime_cannot_express_is_refused(via: str, asked: dict[str, Any
     assert says in caught.value.what
     assert caught.value.where
     assert caught.value.fix
+
+
+@pytest.mark.parametrize("via", [name for name, facts in RUNTIMES.items() if facts.is_container])
+def test_a_container_has_the_run_directory_at_results_and_each_mount_at_its_place(via: str) -> None:
+    made = runtime(via).step(planned(via, mounts=(Mount("/data", "/in"),)))
+    words = folded((*made.launcher, *made.command), width=10**6)
+    for source, target in (('"$runner_run"', "/results"), ("/data", "/in")):
+        assert re.search(rf"{re.escape(source)}[: ]{target}\b", words)
+    assert set(re.findall(r"/lib/([\w-]+\.\w+)", words)) <= {path.name for path in made.files}
 
 
 @pytest.mark.parametrize(
