@@ -81,7 +81,8 @@ def assembled(
             job.out.unlink()  # it stays open
             squashfs_tables.lay_over(old.root, new.root, {os.fsencode(name): whole for name, whole in names.items()})
             old.root.mtime = job.added.mtime  # which mksquashfs does not take from an archive
-            copied = squashfs_tables.write(job.out, old.root, (old, new), job.packing.level, job.added.mtime)
+            level, epoch = job.packing.level, job.added.mtime
+            copied, passed.sha256 = squashfs_tables.write(job.out, old.root, (old, new), level, epoch)
         if checksum.result() != relative.sha256:
             raise UnfitError("the relative's file is damaged")
     passed.names = {os.fsdecode(path) for path, _ in squashfs_tables.walk(old.root)}

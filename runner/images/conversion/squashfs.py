@@ -126,7 +126,7 @@ def convert_source(
             )
         progress.step("verifying")
         with ThreadPoolExecutor(1) as pool:
-            checksum = pool.submit(sha256, out)
+            checksum = pool.submit(lambda: passed.sha256 or sha256(out))
             image_files.check_listing(out, passed.names)
         about, omitted = about_of(passed.captured.get(ABOUT)), rootfs.omitted(config.environment)
         return Contents(passed.entries(), about, omitted, checksum.result())

@@ -75,12 +75,14 @@ class Additions:
 class Passed:
     """What the packed root holds; complete once the stream has ended. names: every path passed on or put in, relative,
     without a trailing slash; the root itself left out. captured: contents of the requested files. devices: paths of
-    device files, which are left out: only root could unpack them.
+    device files, which are left out: only root could unpack them. sha256: of the file, hex, where it was taken from
+    what was written.
     """
 
     names: set[str] = field(default_factory=set)
     captured: dict[str, bytes] = field(default_factory=dict)
     devices: set[str] = field(default_factory=set)
+    sha256: str = ""
 
     def entries(self) -> int:
         """Entries that the finished file system holds, the root left out: parents that no entry names count too."""

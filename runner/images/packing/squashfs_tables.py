@@ -6,6 +6,7 @@ format: Linux, fs/squashfs/squashfs_fs.h.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import struct
 from collections import Counter
@@ -37,7 +38,11 @@ _ENTRY = struct.Struct(
 NONE, _NO_TABLE = (1 << 32) - 1, (1 << 64) - 1
 _ZSTD, _HAS_OPTIONS, _META = 6, 0x400, 8192
 _STORED, _SIZE = 0x8000, (1 << 24) - 1  # whether metadata are not compressed; the bytes of a block of data
+_PART, _STEP = 64 << 20, 1 << 20  # bytes that are copied, and then read, at a time
 _DEAD_SHARE, _DEAD_LEAST = 0.1, 1 << 20  # of what is written; bytes that do not matter
+
+
+_Ranges = Iterable[tuple[int, Iterable[tuple[int, int]]]]  # open file; of each range where it starts, its bytes
 
 
 class UnfitError(Exception):
@@ -233,10 +238,10 @@ class _Table:
             self.blocks += plain if stored else packed
 
 
-def write(out: Path, root: Inode, files: Sequence[Squashfs], level: int, epoch: int) -> list[int]:
-    """Write a tree whose files' blocks lie in ``files``; returns how many bytes of each. No time is after ``epoch``,
-    which is the file's own, unless it is 0. UnfitError: the files differ in form, in more than one are attributes, or
-    too much of what would be copied is of files that are no longer there.
+def write(out: Path, root: Inode, files: Sequence[Squashfs], level: int, epoch: int) -> tuple[list[int], str]:
+    """Write a tree whose files' blocks lie in ``files``; returns how many bytes of each, and the new file's SHA-256. No
+    time is after ``epoch``, which is the file's own, unless it is 0. UnfitError: the files differ in form, in more than
+    one are attributes, or too much of what would be copied is of files that are no longer there.
     """
     inodes = _numbered(root, epoch)
     with_xattrs = [inode for inode in inodes if inode.xattr != NONE]
@@ -244,53 +249,48 @@ def write(out: Path, root: Inode, files: Sequence[Squashfs], level: int, epoch: 
     if len(holders) > 1 or any(inode.kind != FILE for inode in with_xattrs) or len({each.form for each in files}) != 1:
         raise UnfitError("different forms, or attributes in different places")  # or of something else than a file
     block, flags, options = files[0].form
-    with out.open("wb") as target, ThreadPoolExecutor(1) as pool:
-        target.write(bytes(SUPERBLOCK.size) + options)
-        target.flush()
-        fragments: list[bytes] = []
-        ends, moved, taken = [target.tell()], {}, []
-        for file in files:
-            moved[file], ranges = _placed(file, inodes, ends[-1], fragments)
-            taken.append((file.file.fileno(), ranges))
-            ends.append(ends[-1] + sum(length for _, length in ranges))
-        dead = sum(_dead(file, inodes) for file in files)
-        if dead > max(_DEAD_LEAST, _DEAD_SHARE * ends[-1]):
-            raise UnfitError(f"{dead / 1e6:.0f} MB of {ends[-1] / 1e6:.0f} MB would be of files that are gone")
-        copying = pool.submit(_copy, taken, target.fileno())
-        table, listings = _Table(level), _Table(level)
-        for directory in [inode for inode in reversed(inodes) if inode.kind == DIRECTORY]:
-            for inode in directory.entries.values():
-                if inode.place < (0, 0):  # directories have theirs
-                    inode.place = table.place()
-                    table.add(_written(inode, moved[inode.of]))
-            packed = _listed(directory, listings)
-            directory.place = table.place()
-            table.add(packed)
-        copying.result()
-        starts = [target.seek(0, os.SEEK_END)]
-        for each in (table, listings):
-            each.add(b"", end=True)
-            starts.append(starts[-1] + target.write(each.blocks))
-        for raw in (b"".join(fragments), bytes(4)):  # and all owners: root
-            table, pointers = _Table(level), []
-            for cut in range(0, len(raw), _META):
-                pointers.append(target.tell() + len(table.blocks))
-                table.add(raw[cut : cut + _META], end=True)
-            target.write(table.blocks)
-            starts.append(target.tell())
-            target.write(struct.pack(f"<{len(pointers)}Q", *pointers))
-        xattrs_at = _NO_TABLE
-        for holder in holders:
-            raw, xattrs_at = holder.xattrs(target.tell())
-            target.write(raw)
-        used = target.tell()
-        target.write(bytes(-used % 4096))
-        fields = (len(inodes), epoch, block, len(fragments), _ZSTD, block.bit_length() - 1, flags, 1, 4, 0)
-        inodes_at, listings_at, _, fragments_at, owners_at = starts
-        places = (owners_at, xattrs_at, inodes_at, listings_at, fragments_at, _NO_TABLE)
-        target.seek(0)
-        target.write(SUPERBLOCK.pack(MAGIC, *fields, root.place[0] << 16 | root.place[1], used, *places))
-    return [end - start for start, end in pairwise(ends)]
+    fragments: list[bytes] = []
+    ends, moved, taken = [SUPERBLOCK.size + len(options)], {}, []
+    for file in files:
+        moved[file], ranges = _placed(file, inodes, ends[-1], fragments)
+        taken.append((file.file.fileno(), ranges))
+        ends.append(ends[-1] + sum(length for _, length in ranges))
+    dead = sum(_dead(file, inodes) for file in files)
+    if dead > max(_DEAD_LEAST, _DEAD_SHARE * ends[-1]):
+        raise UnfitError(f"{dead / 1e6:.0f} MB of {ends[-1] / 1e6:.0f} MB would be of files that are gone")
+    table, listings = _Table(level), _Table(level)
+    for directory in [inode for inode in reversed(inodes) if inode.kind == DIRECTORY]:
+        for inode in directory.entries.values():
+            if inode.place < (0, 0):  # directories have theirs
+                inode.place = table.place()
+                table.add(_written(inode, moved[inode.of]))
+        packed = _listed(directory, listings)
+        directory.place = table.place()
+        table.add(packed)
+    tail, starts = bytearray(), []
+    for each in (table, listings):
+        starts.append(ends[-1] + len(tail))
+        each.add(b"", end=True)
+        tail += each.blocks
+    for raw in (b"".join(fragments), bytes(4)):  # and all owners: root
+        table, pointers = _Table(level), []
+        for cut in range(0, len(raw), _META):
+            pointers.append(ends[-1] + len(tail) + len(table.blocks))
+            table.add(raw[cut : cut + _META], end=True)
+        tail += table.blocks
+        starts.append(ends[-1] + len(tail))
+        tail += struct.pack(f"<{len(pointers)}Q", *pointers)
+    xattrs_at = _NO_TABLE
+    for holder in holders:
+        raw, xattrs_at = holder.xattrs(ends[-1] + len(tail))
+        tail += raw
+    used = ends[-1] + len(tail)
+    fields = (len(inodes), epoch, block, len(fragments), _ZSTD, block.bit_length() - 1, flags, 1, 4, 0)
+    inodes_at, listings_at, fragments_at, owners_at = starts
+    places = (owners_at, xattrs_at, inodes_at, listings_at, fragments_at, _NO_TABLE)
+    head = SUPERBLOCK.pack(MAGIC, *fields, root.place[0] << 16 | root.place[1], used, *places) + options
+    tail += bytes(-used % 4096)
+    return [end - start for start, end in pairwise(ends)], _written_out(out, head, taken, tail)
 
 
 def _numbered(root: Inode, epoch: int) -> list[Inode]:
@@ -338,15 +338,41 @@ def _placed(
     return moved, ranges
 
 
-def _copy(taken: Iterable[tuple[int, Iterable[tuple[int, int]]]], target: int) -> None:
-    """Append to ``target`` these ranges of each file."""
+def _written_out(out: Path, head: bytes, taken: _Ranges, tail: bytearray) -> str:
+    """Write the file; its SHA-256, of what lies in it then."""
+    with out.open("w+b") as target, ThreadPoolExecutor(1) as pool:
+        digest = hashlib.sha256(head)
+        target.write(head)
+        target.flush()
+        parts = [pool.submit(_update, digest, target.fileno(), *part) for part in _copied(taken, target.fileno())]
+        for part in parts:
+            part.result()
+        digest.update(tail)
+        target.seek(0, os.SEEK_END)
+        target.write(tail)
+    return digest.hexdigest()
+
+
+def _copied(taken: _Ranges, target: int) -> Iterator[tuple[int, int]]:
+    """Append to ``target`` these ranges of each file; yields where in it, a large part at a time."""
+    begin = now = os.lseek(target, 0, os.SEEK_CUR)
     for source, ranges in taken:
         for start, length in ranges:
             at, end = start, start + length
             while at < end:
-                if not (sent := os.sendfile(target, source, at, end - at)):
+                if not (sent := os.sendfile(target, source, at, min(end - at, _PART))):
                     raise UnfitError("it is shorter than its tables say")
-                at += sent
+                at, now = at + sent, now + sent
+                if now - begin >= _PART:
+                    yield begin, now
+                    begin = now
+    yield begin, now
+
+
+def _update(digest: hashlib._Hash, file: int, at: int, end: int) -> None:
+    """Feed what lies in the file now, from ``at`` to ``end``."""
+    for start in range(at, end, _STEP):
+        digest.update(os.pread(file, min(_STEP, end - start), start))
 
 
 def _dead(file: Squashfs, inodes: Sequence[Inode]) -> float:
