@@ -5,7 +5,9 @@
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+import tarfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -15,10 +17,11 @@ from docker.models.images import Image
 
 from runner.core.errors import InfrastructureError, RefusedError
 from runner.core.progress import Silent
+from runner.images.conversion import assembly
 from runner.images.conversion.squashfs import convert_engine_image, created_at
 from runner.images.packing.mksquashfs import Packing
 from tests.support import random_images
-from tests.support.odd_image import content_lines
+from tests.support.odd_image import CREATED, Layer, archive, content_lines
 from tests.support.users import AS_ROOT
 
 pytestmark = [pytest.mark.integration, AS_ROOT]
@@ -30,7 +33,7 @@ class Heard(Silent):
         self.lines: list[str] = []
 
     def line(self, text: str) -> None:
-        self.lines += [text] * text.startswith("assembled in ")
+        self.lines += [text] * ("assembled" in text)
 
 
 @pytest.fixture
@@ -45,7 +48,8 @@ def load(engine_client: docker.DockerClient) -> Iterator[Callable[[bytes], Image
 
     yield call
     for name in reversed(known):
-        engine_client.images.remove(name, force=True)
+        with suppress(docker.errors.ImageNotFound):
+            engine_client.images.remove(name, force=True)
 
 
 @pytest.mark.parametrize("seed", range(_FIRST, _LAST + 1))
@@ -70,7 +74,7 @@ def test_assembled_is_as_from_scratch(
         assert lines[0] == lines[1]
         assert mounted[0] == mounted[1]
         assert len({(each.entries, str(each.about), each.environment["N"]) for each in made}) == 1
-    print(f"assembled {len(heard.lines)} of 4")
+    print(f"assembled {sum(line.startswith('assembled in ') for line in heard.lines)} of 4")
 
 
 def test_a_damaged_relative_is_not_used(
@@ -87,4 +91,59 @@ def test_a_damaged_relative_is_not_used(
     convert = partial(convert_engine_image, str(load(second).id), engine_client, heard)
     made = convert(store_dir=tmp_path, assemble=True).image
     assert made.sha256 == convert(store_dir=tmp_path / "new").image.sha256
-    assert heard.lines == []
+    assert heard.lines == ["not assembled: the relative's file is damaged, or was changed meanwhile"]
+
+
+@pytest.mark.parametrize("created", [CREATED, "2100-01-01T00:00:00Z", "0001-01-01T00:00:00Z"])
+def test_where_the_engine_made_a_working_directory_nothing_of_it_is_left(
+    created: str, engine_client: docker.DockerClient, load: Callable[[bytes], Image], tmp_path: Path
+) -> None:
+    """It lies where links lead, and has the time of the conversion, which no image's time tells."""
+    layer = Layer()
+    layer.directory("srv", "real", "real/data")
+    layer.special("srv/link", tarfile.SYMTYPE, linkname="/real/data")
+    first, second = (
+        load(archive(f"gpu-runner/test-assembly-{os.getpid()}:{number}", [layer.bytes()], start, created))
+        for number, start in enumerate(({"WorkingDir": "/srv/link/app"}, {}))
+    )
+    assert_same(first, second, engine_client, tmp_path, "assembled in ")
+
+
+def test_a_start_up_file_with_another_link_to_it_is_no_reason_to_refuse(
+    engine_client: docker.DockerClient, load: Callable[[bytes], Image], tmp_path: Path
+) -> None:
+    layer, upper = Layer(), Layer()
+    layer.file("etc/environment", b"A=1\n")
+    layer.special("opt/same", tarfile.LNKTYPE, linkname="etc/environment")
+    upper.file("opt/new", b"new")
+    layers = [layer.bytes(), upper.bytes()]
+    tag = f"gpu-runner/test-assembly-{os.getpid()}"
+    first, second = (load(archive(f"{tag}:{count}", layers[:count], {})) for count in (1, 2))
+    assert_same(first, second, engine_client, tmp_path, "not assembled: the image's /etc/environment is in the way")
+
+
+def test_layers_that_are_removed_while_they_are_read_are_not_believed(
+    engine_client: docker.DockerClient,
+    load: Callable[[bytes], Image],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first, second = (load(raw) for raw in random_images.archives(3, f"gpu-runner/test-assembly-{os.getpid()}:gone", 2))
+
+    def late(layers: Iterable[Path]) -> dict[str, bool]:
+        engine_client.images.remove(first.id, force=True)
+        return named(path for path in layers if path.exists())
+
+    named = assembly._named
+    monkeypatch.setattr(assembly, "_named", late)
+    assert_same(first, second, engine_client, tmp_path, "not assembled: 404 ")
+
+
+def assert_same(first: Image, second: Image, client: docker.DockerClient, store: Path, said: str) -> None:
+    """The second image is as from scratch, though the store has the first; ``said``: what is heard of the assembly."""
+    heard = Heard()
+    convert = partial(convert_engine_image, client=client, progress=heard)
+    convert(str(first.id), store_dir=store / "both")
+    made = convert(str(second.id), store_dir=store / "both", assemble=True).image
+    assert content_lines(made.path) == content_lines(convert(str(second.id), store_dir=store / "new").image.path)
+    assert [line for line in heard.lines if line.startswith(said)]
