@@ -57,8 +57,8 @@ def test_assembled_is_as_from_scratch(
     seed: int, engine_client: docker.DockerClient, load: Callable[[bytes], Image], tmp_path: Path
 ) -> None:
     tag, heard = f"gpu-runner/test-assembly-{os.getpid()}:{seed}", Heard()
-    for archive in random_images.archives(seed, tag, 5):
-        image = load(archive)
+    for raw in random_images.archives(seed, tag, 5):
+        image = load(raw)
         convert = partial(convert_engine_image, str(image.id), engine_client, heard, packing=Packing(block="128K"))
         try:
             made = [convert(store_dir=tmp_path / "scratch").image]
@@ -104,7 +104,7 @@ def test_where_the_engine_made_a_working_directory_nothing_of_it_is_left(
     layer.special("srv/link", tarfile.SYMTYPE, linkname="/real/data")
     first, second = (
         load(archive(f"gpu-runner/test-assembly-{os.getpid()}:{number}", [layer.bytes()], start, created))
-        for number, start in enumerate(({"WorkingDir": "/srv/link/app"}, {}))
+        for number, start in enumerate([dict[str, object](WorkingDir="/srv/link/app"), {}])
     )
     assert_same(first, second, engine_client, tmp_path, "assembled in ")
 
@@ -131,7 +131,7 @@ def test_layers_that_are_removed_while_they_are_read_are_not_believed(
     first, second = (load(raw) for raw in random_images.archives(3, f"gpu-runner/test-assembly-{os.getpid()}:gone", 2))
 
     def late(layers: Iterable[Path]) -> dict[str, bool]:
-        engine_client.images.remove(first.id, force=True)
+        engine_client.images.remove(str(first.id), force=True)
         return named(path for path in layers if path.exists())
 
     named = assembly._named
