@@ -13,7 +13,7 @@ import os
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
@@ -30,10 +30,10 @@ from runner.images.store.stored_image import StoredImage
 _HIDING = {f"{space}.overlay.{what}" for space in ("trusted", "user") for what in ("opaque", "redirect")}
 
 
-def relatives(directory: Path, converters: Sequence[str], options: tuple[str, ...]) -> list[StoredImage]:
-    """What the store holds that was packed with these options and never changed by hand, the latest first."""
-    images = [image for image in store.everything(directory) if isinstance(image, StoredImage) and not image.history]
-    images = [image for image in images if image.converter in converters and image.options == options]
+def relatives(directory: Path, keys: Callable[[str], Collection[str]]) -> list[StoredImage]:
+    """What the store holds under one of the keys that its digest has, the latest first."""
+    images = [image for image in store.everything(directory) if isinstance(image, StoredImage)]
+    images = [image for image in images if image.key in keys(image.digest)]
     images = [image for image in images if not (store.stranger(image) or integrity.problem(image))]
     return sorted(images, key=lambda image: image.created, reverse=True)
 
@@ -44,14 +44,18 @@ def shared(layers: Sequence[Path], others: Sequence[Path]) -> int:
     return next((number for number, (ours, theirs) in enumerate(pairs) if ours != theirs), len(pairs))
 
 
-def from_layers(
-    layers: Sequence[Path], relative: StoredImage, others: Sequence[Path], their_config: rootfs.Config, job: PackJob
-) -> rootfs.Passed:
-    """As ``assembled``, from ``layers`` (topmost first) and those of the relative. Raises as that, and Unavailable."""
+def differing(layers: Sequence[Path], others: Sequence[Path]) -> dict[str, bool]:
+    """All paths that the layers of two images name which they have not in common; whether with all that is below."""
     same = shared(layers, others)
-    names = _named([*layers[: len(layers) - same], *others[: len(others) - same]])
+    return _named([*layers[: len(layers) - same], *others[: len(others) - same]])
+
+
+def from_layers(
+    layers: Sequence[Path], names: Mapping[str, bool], relative: StoredImage, their_config: rootfs.Config, job: PackJob
+) -> rootfs.Passed:
+    """As ``assembled``, from ``layers`` (topmost first). Raises as that, and Unavailable."""
     theirs = rootfs.additions(their_config, (), 0).timed
-    known = dict.fromkeys(theirs, False) | names
+    known = {**dict.fromkeys(theirs, False), **names}
     return assembled(known, partial(mksquashfs.packed_names, layers), relative, job, their_config.workdir)
 
 

@@ -83,9 +83,10 @@ def _packed(
                 layers = mksquashfs.directories(container.attrs, local=local)
                 if (nearest := _nearest(layers, client, relatives)) is not None:
                     try:
-                        passed = assembly.from_layers(layers, *nearest, job)
-                        client.images.get(nearest[0].digest)  # else its layers were being removed while they were read
-                        return passed
+                        relative, others, their_config = nearest
+                        names = assembly.differing(layers, others)
+                        client.images.get(relative.digest)  # else its layers were being removed while they were read
+                        return assembly.from_layers(layers, names, relative, their_config, job)
                     except (UnfitError, mksquashfs.Unavailable, RunnerError, OSError, docker.errors.NotFound) as reason:
                         job.progress.line(f"not assembled: {reason}")
                 job.progress.step(f"squashing {name}: the engine's {len(layers)} layers, mounted")

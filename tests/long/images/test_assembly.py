@@ -6,7 +6,7 @@
 import os
 import shutil
 import tarfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,7 @@ from docker.models.images import Image
 from runner.core.errors import InfrastructureError, RefusedError
 from runner.core.progress import Silent
 from runner.images.conversion import assembly
-from runner.images.conversion.squashfs import convert_engine_image, created_at
+from runner.images.conversion.squashfs import Options, convert, convert_engine_image, created_at
 from runner.images.packing.mksquashfs import Packing
 from tests.support import random_images
 from tests.support.odd_image import CREATED, Layer, archive, content_lines
@@ -59,13 +59,13 @@ def test_assembled_is_as_from_scratch(
     tag, heard = f"gpu-runner/test-assembly-{os.getpid()}:{seed}", Heard()
     for raw in random_images.archives(seed, tag, 5):
         image = load(raw)
-        convert = partial(convert_engine_image, str(image.id), engine_client, heard, packing=Packing(block="128K"))
+        packed = partial(convert_engine_image, str(image.id), engine_client, heard, packing=Packing(block="128K"))
         try:
-            made = [convert(store_dir=tmp_path / "scratch").image]
+            made = [packed(store_dir=tmp_path / "scratch").image]
         except (RefusedError, InfrastructureError) as error:  # no container of it starts, as with a file at /etc
             assert isinstance(error, RefusedError) or "the engine failed" in error.what
             continue
-        made.append(convert(store_dir=tmp_path / "assembled", assemble=True).image)
+        made.append(packed(store_dir=tmp_path / "assembled", assemble=True).image)
         mounts = [random_images.KERNEL, *[("squashfuse",)] * bool(shutil.which("squashfuse"))]
         mounted = [[random_images.as_mounted(each.path, tmp_path / "mount", by) for by in mounts] for each in made]
         lines = [content_lines(each.path) for each in made]
@@ -88,9 +88,9 @@ def test_a_damaged_relative_is_not_used(
         file.seek(200)
         file.write(b"other bytes in a compressed block")
     os.utime(old, ns=times)
-    convert = partial(convert_engine_image, str(load(second).id), engine_client, heard)
-    made = convert(store_dir=tmp_path, assemble=True).image
-    assert made.sha256 == convert(store_dir=tmp_path / "new").image.sha256
+    made_of = partial(convert_engine_image, str(load(second).id), engine_client, heard)
+    made = made_of(store_dir=tmp_path, assemble=True).image
+    assert made.sha256 == made_of(store_dir=tmp_path / "new").image.sha256
     assert heard.lines == ["not assembled: the relative's file is damaged, or was changed meanwhile"]
 
 
@@ -122,6 +122,22 @@ def test_a_start_up_file_with_another_link_to_it_is_no_reason_to_refuse(
     assert_same(first, second, engine_client, tmp_path, "not assembled: the image's /etc/environment is in the way")
 
 
+def test_what_layer_archives_gave_is_no_relative(
+    engine_client: docker.DockerClient, load: Callable[[bytes], Image], tmp_path: Path
+) -> None:
+    """A file below another layer's link: there it is where the link leads, in an engine the link is gone."""
+    lower, upper, tag = Layer(), Layer(), f"gpu-runner/test-assembly-{os.getpid()}"
+    lower.directory("usr", "usr/lib")
+    lower.special("lib", tarfile.SYMTYPE, linkname="usr/lib")
+    upper.file("lib/file", b"")
+    raw = [archive(f"{tag}:{number}", [lower.bytes(), upper.bytes()], {"Env": [f"N={number}"]}) for number in (1, 2)]
+    first, second = map(load, raw)
+    (tmp_path / "first").write_bytes(raw[0])
+    stored = convert(f"docker-archive:{tmp_path / 'first'}", Options(store=tmp_path / "both"), Silent()).image
+    assert stored.digest == first.id
+    assert_same(first, second, engine_client, tmp_path)
+
+
 def test_layers_that_are_removed_while_they_are_read_are_not_believed(
     engine_client: docker.DockerClient,
     load: Callable[[bytes], Image],
@@ -130,20 +146,23 @@ def test_layers_that_are_removed_while_they_are_read_are_not_believed(
 ) -> None:
     first, second = (load(raw) for raw in random_images.archives(3, f"gpu-runner/test-assembly-{os.getpid()}:gone", 2))
 
-    def late(layers: Iterable[Path]) -> dict[str, bool]:
+    def late(layers: Sequence[Path], others: Sequence[Path]) -> dict[str, bool]:
         engine_client.images.remove(str(first.id), force=True)
-        return named(path for path in layers if path.exists())
+        return differing(layers, [path for path in others if path.exists()])
 
-    named = assembly._named
-    monkeypatch.setattr(assembly, "_named", late)
+    differing = assembly.differing
+    monkeypatch.setattr(assembly, "differing", late)
     assert_same(first, second, engine_client, tmp_path, "not assembled: 404 ")
 
 
-def assert_same(first: Image, second: Image, client: docker.DockerClient, store: Path, said: str) -> None:
-    """The second image is as from scratch, though the store has the first; ``said``: what is heard of the assembly."""
+def assert_same(first: Image, second: Image, client: docker.DockerClient, store: Path, said: str = "") -> None:
+    """The second image is as from scratch, though the store has the first. said: how what is heard of the assembly
+    begins; empty: nothing is.
+    """
     heard = Heard()
-    convert = partial(convert_engine_image, client=client, progress=heard)
-    convert(str(first.id), store_dir=store / "both")
-    made = convert(str(second.id), store_dir=store / "both", assemble=True).image
-    assert content_lines(made.path) == content_lines(convert(str(second.id), store_dir=store / "new").image.path)
-    assert [line for line in heard.lines if line.startswith(said)]
+    made_of = partial(convert_engine_image, client=client, progress=heard)
+    made_of(str(first.id), store_dir=store / "both")
+    made = made_of(str(second.id), store_dir=store / "both", assemble=True).image
+    assert content_lines(made.path) == content_lines(made_of(str(second.id), store_dir=store / "new").image.path)
+    assert [line for line in heard.lines if not line.startswith(said)] == []
+    assert bool(heard.lines) == bool(said)
