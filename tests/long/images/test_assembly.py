@@ -109,6 +109,19 @@ def test_where_the_engine_made_a_working_directory_nothing_of_it_is_left(
     assert_same(first, second, engine_client, tmp_path, "assembled in ")
 
 
+def test_a_link_on_the_way_to_the_working_directory_is_no_other_names_too(
+    engine_client: docker.DockerClient, load: Callable[[bytes], Image], tmp_path: Path
+) -> None:
+    lower, upper, tag = Layer(), Layer(), f"gpu-runner/test-assembly-{os.getpid()}"
+    lower.directory("real", "opt")
+    upper.special("opt/one", tarfile.SYMTYPE, linkname="/real")
+    for name in ("opt/two", "opt/three"):
+        upper.special(name, tarfile.LNKTYPE, linkname="opt/one")
+    first = load(archive(f"{tag}:1", [lower.bytes()], {}))
+    second = load(archive(f"{tag}:2", [lower.bytes(), upper.bytes()], {"WorkingDir": "/opt/one/app"}))
+    assert_same(first, second, engine_client, tmp_path, "assembled in ")
+
+
 def test_a_start_up_file_with_another_link_to_it_is_no_reason_to_refuse(
     engine_client: docker.DockerClient, load: Callable[[bytes], Image], tmp_path: Path
 ) -> None:
