@@ -28,7 +28,7 @@ from runner.model.plan import RESULTS
 if TYPE_CHECKING:
     import docker
 
-CONVERTER = "runner-sqsh 4"  # the version goes into the key: raise it with every change of what is written
+CONVERTER = "runner-sqsh 5"  # the version goes into the key: raise it with every change of what is written
 ASSEMBLED = f"{CONVERTER}, assembled"  # the same root; which bytes, depends on what the store held
 _DATA_ORDERS = ("walk", "layers")
 # A read-only root takes binds only where the directory exists: ours, and the usual ones of data.
