@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from runner.core import paths, process, process_identity
-from runner.core.errors import InfrastructureError, ProgramFailedError, RefusedError, UsageError
+from runner.core.errors import InfrastructureError, ProgramFailedError, RefusedError, RunnerError, UsageError
 from runner.core.files import sha256
 from runner.core.hide import hidden_command
 from runner.core.progress import Progress
@@ -127,7 +127,7 @@ def stored(
         if assemble:
             try:
                 return _assembled(image, copy, job)
-            except (UnfitError, InfrastructureError, OSError) as reason:
+            except (UnfitError, RunnerError, OSError) as reason:
                 progress.line(f"not assembled: {reason}")
         return tree.packed(job)
 

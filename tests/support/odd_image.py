@@ -36,6 +36,8 @@ def _bottom() -> bytes:
     layer.directory("group", mode=0o2775)
     layer.special("links/hard", tarfile.LNKTYPE, linkname="bin/su", mode=0o4755)
     layer.special("links/dangling", tarfile.SYMTYPE, linkname="/nowhere/at all")
+    layer.special("links/grüße", tarfile.SYMTYPE, linkname="/nowhere/grüße")
+    layer.special("links/far", tarfile.SYMTYPE, linkname="../" + "far/" * 40)
     layer.file("links/a", b"both")
     layer.special("links/b", tarfile.LNKTYPE, linkname="links/a")
     layer.special("var/run", tarfile.SYMTYPE, linkname="/run")

@@ -14,6 +14,7 @@ BLOCK = 128 << 10  # bytes
 _NAMES = ("a", "A", "b", "c", "ß\U0001f600", "new\nline", "\udcff", ".wh", "n" * 240)
 _TOPS = ("a", "A", "b", "opt", "opt/runner", "etc", "run", "var/lib/dpkg", "dev", "/".join(["deep"] * 40))
 _FIXED = {*_TOPS, *(top[:at] for top in _TOPS for at, letter in enumerate(top) if letter == "/")}  # directories always
+_TARGETS = ("/", "../b", "//x//", "/ß", "../../" + "n" * 120)
 _SIZES = (0, 0, 1, 900, 900, 5000, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK, 2 * BLOCK + 77, 3 * BLOCK)
 _TIMES = (1, OLD, OLD, OLD, EPOCH - 7, EPOCH, EPOCH + 1, EPOCH + 86400, 4_000_000_000)
 _CREATED = (0, OLD - 1, *[EPOCH] * 3, *[EPOCH + 1] * 2, *[EPOCH + 90_000] * 4)
@@ -57,7 +58,7 @@ class _Writer:
         elif kind == "hard" and others:
             self.layer.special(path, tarfile.LNKTYPE, linkname=draw.choice(others), **given)
         elif kind == "symlink":
-            self.layer.special(path, tarfile.SYMTYPE, linkname=draw.choice((*_TOPS, "/", "../b", "//x//")), **given)
+            self.layer.special(path, tarfile.SYMTYPE, linkname=draw.choice((*_TOPS, *_TARGETS)), **given)
         elif kind == "device":
             self.layer.special(path, tarfile.CHRTYPE, devmajor=1, devminor=draw.choice((3, 5)), **given)
         elif kind in ("file", "hard"):

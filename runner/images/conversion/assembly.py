@@ -8,15 +8,18 @@ has it; so is what a squashfs does not say in full (``_unclear``). Or it is the 
 from __future__ import annotations
 
 import gc
+import hashlib
 import os
+import struct
+import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import IO
 
-from runner.core.files import sha256
 from runner.images.packing import mksquashfs, rootfs, squashfs_tables
 from runner.images.packing.mksquashfs import PackJob
 from runner.images.packing.squashfs_tables import NONE, Squashfs, UnfitError
@@ -27,10 +30,10 @@ from runner.images.store.stored_image import StoredImage
 _HIDING = {f"{space}.overlay.{what}" for space in ("trusted", "user") for what in ("opaque", "redirect")}
 
 
-def relatives(directory: Path, converters: Sequence[str], options: tuple[str, ...]) -> list[StoredImage]:
-    """What the store holds that was packed with these options and never changed by hand, the latest first."""
-    images = [image for image in store.everything(directory) if isinstance(image, StoredImage) and not image.history]
-    images = [image for image in images if image.converter in converters and image.options == options]
+def relatives(directory: Path, keys: Callable[[str], Collection[str]]) -> list[StoredImage]:
+    """What the store holds under one of the keys that its digest has, the latest first."""
+    images = [image for image in store.everything(directory) if isinstance(image, StoredImage)]
+    images = [image for image in images if image.key in keys(image.digest)]
     images = [image for image in images if not (store.stranger(image) or integrity.problem(image))]
     return sorted(images, key=lambda image: image.created, reverse=True)
 
@@ -41,15 +44,19 @@ def shared(layers: Sequence[Path], others: Sequence[Path]) -> int:
     return next((number for number, (ours, theirs) in enumerate(pairs) if ours != theirs), len(pairs))
 
 
-def from_layers(
-    layers: Sequence[Path], relative: StoredImage, others: Sequence[Path], their_config: rootfs.Config, job: PackJob
-) -> rootfs.Passed:
-    """As ``assembled``, from ``layers`` (topmost first) and those of the relative. Raises as that, and Unavailable."""
+def differing(layers: Sequence[Path], others: Sequence[Path]) -> dict[str, bool]:
+    """All paths that the layers of two images name which they have not in common; whether with all that is below."""
     same = shared(layers, others)
-    names = _named([*layers[: len(layers) - same], *others[: len(others) - same]])
+    return _named([*layers[: len(layers) - same], *others[: len(others) - same]])
+
+
+def from_layers(
+    layers: Sequence[Path], names: Mapping[str, bool], relative: StoredImage, their_config: rootfs.Config, job: PackJob
+) -> rootfs.Passed:
+    """As ``assembled``, from ``layers`` (topmost first). Raises as that, and Unavailable."""
     theirs = rootfs.additions(their_config, (), 0).timed
-    known = dict.fromkeys(theirs, False) | names
-    return assembled(known, partial(mksquashfs.packed_names, layers), relative, job)
+    known = {**dict.fromkeys(theirs, False), **names}
+    return assembled(known, partial(mksquashfs.packed_names, layers), relative, job, their_config.workdir)
 
 
 def assembled(
@@ -57,20 +64,22 @@ def assembled(
     pack: Callable[[Mapping[str, bool], PackJob], rootfs.Passed],
     relative: StoredImage,
     job: PackJob,
+    workdir: str = "",
 ) -> rootfs.Passed:
     """Pack over the squashfs of the relative what may differ from it, and what is put in. names: of that; whether with
-    all that is below. pack: packs these of the new tree, and more that it needs.
+    all that is below. pack: packs these of the new tree, and more that it needs. workdir: of the relative, which the
+    engine made where links led.
 
     Raises:
         UnfitError, InfrastructureError, OSError: this is not possible; to pack all of the tree may be.
-        RefusedError: the image has something in the way of what is put in.
+        RefusedError: so it may be, too: of what is not packed nothing is known.
     """
     began = time.monotonic()
     job.progress.step(f"assembling from {relative.reference}")
-    with _without_collection(), ThreadPoolExecutor(1) as pool, relative.path.open("rb") as file:
-        checksum = pool.submit(sha256, Path(f"/proc/self/fd/{file.fileno()}"))  # of what is read
+    with _without_collection(), relative.path.open("rb") as file, _intact(file, relative.sha256):
         old = Squashfs(file)
-        known = {*names, *_unclear(old), *job.capture, *job.added.timed} - {""}
+        made = os.fsdecode(squashfs_tables.followed(old.root, os.fsencode(workdir)))
+        known = {*names, made, *_unclear(old), *job.capture, *job.added.timed} - {""}
         names = {name: names.get(name, False) for name in rootfs.with_parents(known)}
         if len(names) > 1000 + old.count // 2:
             raise UnfitError("little can be taken over: from scratch it takes no longer")
@@ -83,13 +92,39 @@ def assembled(
             old.root.mtime = job.added.mtime  # which mksquashfs does not take from an archive
             level, epoch = job.packing.level, job.added.mtime
             copied, passed.sha256 = squashfs_tables.write(job.out, old.root, (old, new), level, epoch)
-        if checksum.result() != relative.sha256:
-            raise UnfitError("the relative's file is damaged")
     passed.names = {os.fsdecode(path) for path, _ in squashfs_tables.walk(old.root)}
     share = copied[0] / max(1, sum(copied))
     source = f"{relative.reference}@{relative.digest}"
     job.progress.line(f"assembled in {time.monotonic() - began:.1f} s; {share:.0%} from {source}")
     return passed
+
+
+@contextmanager
+def _intact(file: IO[bytes], sha256: str) -> Iterator[None]:
+    """The file is hashed while the block reads it. UnfitError: it is another one, or was written to meanwhile; or what
+    comes of tables that are damaged.
+    """
+    import zstandard
+
+    began, over = os.fstat(file.fileno()).st_ctime_ns, threading.Event()
+
+    def checksum() -> str:
+        digest, at = hashlib.sha256(), 0
+        while not over.is_set() and (block := os.pread(file.fileno(), 1 << 20, at)):
+            digest.update(block)
+            at += len(block)
+        return digest.hexdigest()
+
+    with ThreadPoolExecutor(1) as pool:
+        known = pool.submit(checksum)
+        try:
+            yield
+            if known.result() != sha256 or os.fstat(file.fileno()).st_ctime_ns != began:
+                raise UnfitError("the relative's file is damaged, or was changed meanwhile")
+        except (ArithmeticError, LookupError, MemoryError, ValueError, struct.error, zstandard.ZstdError) as error:
+            raise UnfitError(f"the relative's tables make no sense ({error})") from error
+        finally:
+            over.set()
 
 
 @contextmanager

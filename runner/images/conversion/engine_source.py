@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
 from runner.core import process_identity
-from runner.core.errors import InfrastructureError, RefusedError
+from runner.core.errors import InfrastructureError, RefusedError, RunnerError
 from runner.core.invocation import PROGRAM
 from runner.images import reference as references
 from runner.images.conversion import assembly
@@ -74,6 +74,8 @@ def _config(image: Image) -> rootfs.Config:
 def _packed(
     name: str, image: Image, client: docker.DockerClient, relatives: Sequence[StoredImage], method: Method, job: PackJob
 ) -> rootfs.Passed:
+    import docker
+
     with _container(client, str(image.id)) as container:
         if method != "stream":
             try:
@@ -81,8 +83,11 @@ def _packed(
                 layers = mksquashfs.directories(container.attrs, local=local)
                 if (nearest := _nearest(layers, client, relatives)) is not None:
                     try:
-                        return assembly.from_layers(layers, *nearest, job)
-                    except (UnfitError, mksquashfs.Unavailable, InfrastructureError, OSError) as reason:
+                        relative, others, their_config = nearest
+                        names = assembly.differing(layers, others)
+                        client.images.get(relative.digest)  # else its layers were being removed while they were read
+                        return assembly.from_layers(layers, names, relative, their_config, job)
+                    except (UnfitError, mksquashfs.Unavailable, RunnerError, OSError, docker.errors.NotFound) as reason:
                         job.progress.line(f"not assembled: {reason}")
                 job.progress.step(f"squashing {name}: the engine's {len(layers)} layers, mounted")
                 return mksquashfs.packed_layers(layers, job)

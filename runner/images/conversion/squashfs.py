@@ -28,7 +28,7 @@ from runner.model.plan import RESULTS
 if TYPE_CHECKING:
     import docker
 
-CONVERTER = "runner-sqsh 4"  # the version goes into the key: raise it with every change of what is written
+CONVERTER = "runner-sqsh 5"  # the version goes into the key: raise it with every change of what is written
 ASSEMBLED = f"{CONVERTER}, assembled"  # the same root; which bytes, depends on what the store held
 _DATA_ORDERS = ("walk", "layers")
 # A read-only root takes binds only where the directory exists: ours, and the usual ones of data.
@@ -81,8 +81,13 @@ def convert_engine_image(
     as ``engine_image``; assemble: from a stored relative where that is possible; the rest as ``convert_source``.
     """
     options, target = (packing or Packing()).options(), store_dir or store.directory()
-    relatives = assembly.relatives(target, (CONVERTER, ASSEMBLED), options) if assemble else ()
-    source = engine_image(image, client, method, relatives)
+
+    def keys(digest: str) -> tuple[str, str]:
+        """Of what an engine gave: what layer archives give may differ, where one leads through a link of another."""
+        key = _key(digest, options, "walk")
+        return key, key_of(key, ASSEMBLED)
+
+    source = engine_image(image, client, method, assembly.relatives(target, keys) if assemble else ())
     return convert_source(source, progress, store_dir=store_dir, packing=packing, assemble=assemble)
 
 
@@ -104,9 +109,6 @@ def convert_source(
     """
     packed_as = packing or Packing()
     options = packed_as.options()
-
-    def key(order: str) -> str:
-        return key_of(source.digest, CONVERTER, *options, *_DIRECTORIES, *([] if order == "walk" else [order]))
 
     def make(out: Path, progress: Progress) -> Contents:
         for program in ("mksquashfs", "unsquashfs"):
@@ -132,11 +134,15 @@ def convert_source(
         return Contents(passed.entries(), about, omitted, checksum.result())
 
     # One for each order of the data: whatever it is, the root is the same.
-    keys = tuple(map(key, dict.fromkeys((source.data_order, *_DATA_ORDERS))))
+    keys = tuple(_key(source.digest, options, order) for order in dict.fromkeys((source.data_order, *_DATA_ORDERS)))
     if assemble:
         keys = (key_of(keys[0], ASSEMBLED), *keys)
     maker = Maker(source, "squashfs", ASSEMBLED if assemble else CONVERTER, options, keys, make)
     return publish(maker, progress, store_dir=store_dir, history=history)
+
+
+def _key(digest: str, options: tuple[str, ...], order: str) -> str:
+    return key_of(digest, CONVERTER, *options, *_DIRECTORIES, *([] if order == "walk" else [order]))
 
 
 def created_at(created: str) -> int:

@@ -237,6 +237,7 @@ def packed_names(layers: Collection[Path], names: Mapping[str, bool], job: PackJ
     """
     mount_point = str(paths.ensure_directory(paths.cache("mount")))
     spec = {"parent": os.getpid(), "mount_point": mount_point, "layers": list(map(str, layers)), "names": names}
+    spec["timed"] = sorted(job.added.timed)
     with _running([sys.executable, "-I", "-S", str(Path(mount_program.__file__))], job, stdout=process.PIPE) as child:
         assert child.stdin is not None
         assert child.stdout is not None

@@ -56,7 +56,7 @@ def main() -> None:
         if "names" in spec:
             members = _chosen(spec["names"])
             _answer(b"ok")
-            _archive(members)
+            _archive(members, spec["timed"])
             return
         captured = {  # contents of small regular files, base64
             name: base64.b64encode(file.read_bytes()).decode()
@@ -115,15 +115,18 @@ def _chosen(names: dict[str, bool]) -> dict[str, os.stat_result]:
     return chosen
 
 
-def _archive(members: dict[str, os.stat_result]) -> None:
-    """A tar archive of these paths, to standard output."""
+def _archive(members: dict[str, os.stat_result], timed: list[str]) -> None:
+    """A tar archive of these paths, to standard output. timed: as for ``_retime``, after which a symbolic link is no
+    other name's, too.
+    """
     linked: dict[tuple[int, int], str] = {}
     with tarfile.open(fileobj=sys.stdout.buffer, mode="w|", format=tarfile.PAX_FORMAT) as archive:
         for name, about in members.items():
             path, member = Path("/", name), tarfile.TarInfo(name or ".")
             member.mode, member.mtime = stat.S_IMODE(about.st_mode), about.st_mtime_ns // 10**9
             member.type = _TAR_TYPES[stat.S_IFMT(about.st_mode)]
-            first = linked.setdefault((about.st_dev, about.st_ino), name)
+            alone = member.issym() and name in timed
+            first = name if alone else linked.setdefault((about.st_dev, about.st_ino), name)
             if first != name and not member.isdir():
                 member.type, member.linkname = tarfile.LNKTYPE, first
             elif member.issym():

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import IO
 
 from runner.core.errors import RefusedError
-from runner.images.packing.tarstream import BLOCK, END, Member, TarStream, entry, normal, retimed, timely
+from runner.images.packing.tarstream import BLOCK, END, Member, TarStream, entry, normal, retimed, spelled, timely
 
 # An engine makes these empty in every container. As empty files they serve as mount points for the host's own,
 # which a read-only root needs; whatever an engine wrote into them is not the image's.
@@ -228,7 +228,8 @@ def filtered(source: IO[bytes], added: Additions, passed: Passed, *, capture: Co
         keep = bool(member.path) and not is_artefact and member.path not in replaced | passed.devices
         if keep:
             passed.names.add(member.path)
-            yield retimed(member, added.mtime) if member.path in added.timed else timely(member.head)
+            head = retimed(member, added.mtime) if member.path in added.timed else timely(member.head)
+            yield spelled(member, head)
         kept = io.BytesIO() if member.path in capture and member.size <= LARGEST_CAPTURED else None
         for block in stream.data(member):
             if kept is not None:

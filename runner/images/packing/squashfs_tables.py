@@ -39,6 +39,7 @@ NONE, _NO_TABLE = (1 << 32) - 1, (1 << 64) - 1
 _ZSTD, _HAS_OPTIONS, _META = 6, 0x400, 8192
 _STORED, _SIZE = 0x8000, (1 << 24) - 1  # whether metadata are not compressed; the bytes of a block of data
 _PART, _STEP = 64 << 20, 1 << 20  # bytes that are copied, and then read, at a time
+_MOST_PARTS = 4096  # of a path with its links followed
 _DEAD_SHARE, _DEAD_LEAST = 0.1, 1 << 20  # of what is written; bytes that do not matter
 
 
@@ -70,18 +71,14 @@ class Inode:
 
 
 class Squashfs:
-    """An open file and its tree. UnfitError: it holds something else than the head of this module says."""
+    """An open file and its tree. UnfitError: it holds something else than the head of this module says; of damaged
+    tables come errors of many kinds.
+    """
 
     def __init__(self, file: IO[bytes]) -> None:
         import zstandard
 
         self.file, self._decompressor = file, zstandard.ZstdDecompressor()
-        try:
-            self._read()
-        except (struct.error, KeyError, IndexError, zstandard.ZstdError) as error:
-            raise UnfitError(f"its tables make no sense ({error})") from error
-
-    def _read(self) -> None:
         fields = SUPERBLOCK.unpack(self.file.read(SUPERBLOCK.size))
         magic, self.count, self.time, block, fragments, compressor, _, flags, owners, major, minor, root, used = fields[
             :13
@@ -152,6 +149,8 @@ class Squashfs:
                         inode = inodes[block, offset] = self._inode((block, offset))
                         if inode.kind == DIRECTORY:
                             waiting.append(inode)
+                    elif inode.kind == DIRECTORY:
+                        raise UnfitError("a directory is in two places")  # what walks it might not end
                     directory.entries[self._listings[begin:at]] = inode
         return inodes[place]
 
@@ -189,6 +188,25 @@ def walk(root: Inode) -> Iterator[tuple[bytes, Inode]]:
             yield above + name, inode
             if inode.kind == DIRECTORY:
                 waiting.append((above + name + b"/", inode))
+
+
+def followed(root: Inode, path: bytes) -> bytes:
+    """Where a path leads, links followed inside the root; empty where it leads nowhere."""
+    trail, left = [(b"", root)], path.split(b"/")[::-1]
+    for _ in range(_MOST_PARTS):
+        if not left:
+            return b"/".join(name for name, _ in trail[1:])
+        if (part := left.pop()) == b"..":
+            del trail[max(1, len(trail) - 1) :]
+        elif part not in (b"", b"."):
+            if (inode := trail[-1][1].entries.get(part)) is None:
+                break
+            if inode.kind == SYMLINK:
+                del trail[1 if inode.tail.startswith(b"/") else len(trail) :]
+                left += inode.tail.split(b"/")[::-1]
+            else:
+                trail.append((part, inode))
+    return b""
 
 
 def lay_over(lower: Inode, upper: Inode, names: Mapping[bytes, bool]) -> None:
@@ -344,9 +362,12 @@ def _written_out(out: Path, head: bytes, taken: _Ranges, tail: bytearray) -> str
         digest = hashlib.sha256(head)
         target.write(head)
         target.flush()
-        parts = [pool.submit(_update, digest, target.fileno(), *part) for part in _copied(taken, target.fileno())]
-        for part in parts:
-            part.result()
+        try:
+            parts = [pool.submit(_update, digest, target.fileno(), *part) for part in _copied(taken, target.fileno())]
+            for part in parts:
+                part.result()
+        finally:
+            pool.shutdown(cancel_futures=True)  # where it was interrupted
         digest.update(tail)
         target.seek(0, os.SEEK_END)
         target.write(tail)

@@ -304,6 +304,17 @@ def timely(head: bytes) -> bytes:
     return _written(made)
 
 
+def spelled(member: Member, head: bytes) -> bytes:
+    """The header blocks that are to be the member's as mksquashfs reads them right: off a symbolic link's target that
+    is in a pax record it takes each "/", "./" and "../" it begins with (4.5.1: tar.c, read_pax_header).
+    """
+    if member.kind != tarfile.SYMTYPE or member.link[:1] not in ("/", ".") or b" linkpath=" not in head:
+        return head
+    made = _read(head)
+    made.uid = made.gid = 0
+    return _written(made, tarfile.GNU_FORMAT)
+
+
 def exported(head: bytes, named: str, path: str) -> bytes:
     """A member's header blocks under the name ``path``, with no extended attribute but a file's capabilities.
 
@@ -343,9 +354,9 @@ def _read(head: bytes) -> tarfile.TarInfo:
     return member
 
 
-def _written(member: tarfile.TarInfo) -> bytes:
+def _written(member: tarfile.TarInfo, form: int = tarfile.PAX_FORMAT) -> bytes:
     try:
-        return member.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")
+        return member.tobuf(form, "utf-8", "surrogateescape")
     except (ValueError, OverflowError) as error:  # a device's number that its field cannot hold
         raise _invalid(member.name, error) from error
 

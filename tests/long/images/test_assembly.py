@@ -5,7 +5,9 @@
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+import tarfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -16,10 +18,11 @@ from docker.models.images import Image
 from runner.core.errors import InfrastructureError, RefusedError
 from runner.core.files import sha256
 from runner.core.progress import Silent
-from runner.images.conversion.squashfs import convert_engine_image, created_at
+from runner.images.conversion import assembly
+from runner.images.conversion.squashfs import Options, convert, convert_engine_image, created_at
 from runner.images.packing.mksquashfs import Packing
 from tests.support import random_images
-from tests.support.odd_image import content_lines
+from tests.support.odd_image import CREATED, Layer, archive, content_lines
 from tests.support.users import AS_ROOT
 
 pytestmark = [pytest.mark.integration, AS_ROOT]
@@ -31,7 +34,7 @@ class Heard(Silent):
         self.lines: list[str] = []
 
     def line(self, text: str) -> None:
-        self.lines += [text] * text.startswith("assembled in ")
+        self.lines += [text] * ("assembled" in text)
 
 
 @pytest.fixture
@@ -46,7 +49,8 @@ def load(engine_client: docker.DockerClient) -> Iterator[Callable[[bytes], Image
 
     yield call
     for name in reversed(known):
-        engine_client.images.remove(name, force=True)
+        with suppress(docker.errors.ImageNotFound):
+            engine_client.images.remove(name, force=True)
 
 
 @pytest.mark.parametrize("seed", range(_FIRST, _LAST + 1))
@@ -54,15 +58,15 @@ def test_assembled_is_as_from_scratch(
     seed: int, engine_client: docker.DockerClient, load: Callable[[bytes], Image], tmp_path: Path
 ) -> None:
     tag, heard = f"gpu-runner/test-assembly-{os.getpid()}:{seed}", Heard()
-    for archive in random_images.archives(seed, tag, 5):
-        image = load(archive)
-        convert = partial(convert_engine_image, str(image.id), engine_client, heard, packing=Packing(block="128K"))
+    for raw in random_images.archives(seed, tag, 5):
+        image = load(raw)
+        packed = partial(convert_engine_image, str(image.id), engine_client, heard, packing=Packing(block="128K"))
         try:
-            made = [convert(store_dir=tmp_path / "scratch").image]
+            made = [packed(store_dir=tmp_path / "scratch").image]
         except (RefusedError, InfrastructureError) as error:  # no container of it starts, as with a file at /etc
             assert isinstance(error, RefusedError) or "the engine failed" in error.what
             continue
-        made.append(convert(store_dir=tmp_path / "assembled", assemble=True).image)
+        made.append(packed(store_dir=tmp_path / "assembled", assemble=True).image)
         mounts = [random_images.KERNEL, *[("squashfuse",)] * bool(shutil.which("squashfuse"))]
         mounted = [[random_images.as_mounted(each.path, tmp_path / "mount", by) for by in mounts] for each in made]
         lines = [content_lines(each.path) for each in made]
@@ -72,7 +76,7 @@ def test_assembled_is_as_from_scratch(
         assert mounted[0] == mounted[1]
         assert [each.sha256 for each in made] == [sha256(each.path) for each in made]
         assert len({(each.entries, str(each.about), each.environment["N"]) for each in made}) == 1
-    print(f"assembled {len(heard.lines)} of 4")
+    print(f"assembled {sum(line.startswith('assembled in ') for line in heard.lines)} of 4")
 
 
 def test_a_damaged_relative_is_not_used(
@@ -86,7 +90,94 @@ def test_a_damaged_relative_is_not_used(
         file.seek(200)
         file.write(b"other bytes in a compressed block")
     os.utime(old, ns=times)
-    convert = partial(convert_engine_image, str(load(second).id), engine_client, heard)
-    made = convert(store_dir=tmp_path, assemble=True).image
-    assert made.sha256 == convert(store_dir=tmp_path / "new").image.sha256
-    assert heard.lines == []
+    made_of = partial(convert_engine_image, str(load(second).id), engine_client, heard)
+    made = made_of(store_dir=tmp_path, assemble=True).image
+    assert made.sha256 == made_of(store_dir=tmp_path / "new").image.sha256
+    assert heard.lines == ["not assembled: the relative's file is damaged, or was changed meanwhile"]
+
+
+@pytest.mark.parametrize("created", [CREATED, "2100-01-01T00:00:00Z", "0001-01-01T00:00:00Z"])
+def test_where_the_engine_made_a_working_directory_nothing_of_it_is_left(
+    created: str, engine_client: docker.DockerClient, load: Callable[[bytes], Image], tmp_path: Path
+) -> None:
+    """It lies where links lead, and has the time of the conversion, which no image's time tells."""
+    layer = Layer()
+    layer.directory("srv", "real", "real/data")
+    layer.special("srv/link", tarfile.SYMTYPE, linkname="/real/data")
+    first, second = (
+        load(archive(f"gpu-runner/test-assembly-{os.getpid()}:{number}", [layer.bytes()], start, created))
+        for number, start in enumerate([dict[str, object](WorkingDir="/srv/link/app"), {}])
+    )
+    assert_same(first, second, engine_client, tmp_path, "assembled in ")
+
+
+def test_a_link_on_the_way_to_the_working_directory_is_no_other_names_too(
+    engine_client: docker.DockerClient, load: Callable[[bytes], Image], tmp_path: Path
+) -> None:
+    lower, upper, tag = Layer(), Layer(), f"gpu-runner/test-assembly-{os.getpid()}"
+    lower.directory("real", "opt")
+    upper.special("opt/one", tarfile.SYMTYPE, linkname="/real")
+    for name in ("opt/two", "opt/three"):
+        upper.special(name, tarfile.LNKTYPE, linkname="opt/one")
+    first = load(archive(f"{tag}:1", [lower.bytes()], {}))
+    second = load(archive(f"{tag}:2", [lower.bytes(), upper.bytes()], {"WorkingDir": "/opt/one/app"}))
+    assert_same(first, second, engine_client, tmp_path, "assembled in ")
+
+
+def test_a_start_up_file_with_another_link_to_it_is_no_reason_to_refuse(
+    engine_client: docker.DockerClient, load: Callable[[bytes], Image], tmp_path: Path
+) -> None:
+    layer, upper = Layer(), Layer()
+    layer.file("etc/environment", b"A=1\n")
+    layer.special("opt/same", tarfile.LNKTYPE, linkname="etc/environment")
+    upper.file("opt/new", b"new")
+    layers = [layer.bytes(), upper.bytes()]
+    tag = f"gpu-runner/test-assembly-{os.getpid()}"
+    first, second = (load(archive(f"{tag}:{count}", layers[:count], {})) for count in (1, 2))
+    assert_same(first, second, engine_client, tmp_path, "not assembled: the image's /etc/environment is in the way")
+
+
+def test_what_layer_archives_gave_is_no_relative(
+    engine_client: docker.DockerClient, load: Callable[[bytes], Image], tmp_path: Path
+) -> None:
+    """A file below another layer's link: there it is where the link leads, in an engine the link is gone."""
+    lower, upper, tag = Layer(), Layer(), f"gpu-runner/test-assembly-{os.getpid()}"
+    lower.directory("usr", "usr/lib")
+    lower.special("lib", tarfile.SYMTYPE, linkname="usr/lib")
+    upper.file("lib/file", b"")
+    raw = [archive(f"{tag}:{number}", [lower.bytes(), upper.bytes()], {"Env": [f"N={number}"]}) for number in (1, 2)]
+    first, second = map(load, raw)
+    (tmp_path / "first").write_bytes(raw[0])
+    stored = convert(f"docker-archive:{tmp_path / 'first'}", Options(store=tmp_path / "both"), Silent()).image
+    assert stored.digest == first.id
+    assert_same(first, second, engine_client, tmp_path)
+
+
+def test_layers_that_are_removed_while_they_are_read_are_not_believed(
+    engine_client: docker.DockerClient,
+    load: Callable[[bytes], Image],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first, second = (load(raw) for raw in random_images.archives(3, f"gpu-runner/test-assembly-{os.getpid()}:gone", 2))
+
+    def late(layers: Sequence[Path], others: Sequence[Path]) -> dict[str, bool]:
+        engine_client.images.remove(str(first.id), force=True)
+        return differing(layers, [path for path in others if path.exists()])
+
+    differing = assembly.differing
+    monkeypatch.setattr(assembly, "differing", late)
+    assert_same(first, second, engine_client, tmp_path, "not assembled: 404 ")
+
+
+def assert_same(first: Image, second: Image, client: docker.DockerClient, store: Path, said: str = "") -> None:
+    """The second image is as from scratch, though the store has the first. said: how what is heard of the assembly
+    begins; empty: nothing is.
+    """
+    heard = Heard()
+    made_of = partial(convert_engine_image, client=client, progress=heard)
+    made_of(str(first.id), store_dir=store / "both")
+    made = made_of(str(second.id), store_dir=store / "both", assemble=True).image
+    assert content_lines(made.path) == content_lines(made_of(str(second.id), store_dir=store / "new").image.path)
+    assert [line for line in heard.lines if not line.startswith(said)] == []
+    assert bool(heard.lines) == bool(said)

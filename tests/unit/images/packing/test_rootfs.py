@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import io
 import shlex
+import shutil
 import subprocess
 import tarfile
 import time
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runner.core.errors import RefusedError
+from runner.core.progress import Silent
 from runner.images.packing import rootfs
+from runner.images.packing.mksquashfs import Packing, PackJob, packed_stream
 from runner.images.packing.rootfs import Additions, Config, Injected, Passed
 from runner.images.packing.tarstream import ChunkReader
 
@@ -199,3 +203,20 @@ def test_volumes_become_bind_mounts() -> None:
         "${ENROOT_ROOTFS}/a /a none x-create=dir,bind,rw,nosuid,nodev\n"
         "${ENROOT_ROOTFS}/b\\040c /b\\040c none x-create=dir,bind,rw,nosuid,nodev\n"
     )
+
+
+@pytest.mark.skipif(not shutil.which("mksquashfs"), reason="squashfs-tools are not installed")
+@pytest.mark.parametrize("form", [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT])
+def test_a_link_leads_where_it_did(form: int, tmp_path: Path) -> None:
+    """What is long or not ASCII is in a pax record, off which mksquashfs takes what it begins with."""
+    targets = ("/a", "/grüße", "./grüße", "../../grüße", "//" + "a/" * 80, "/" + "n" * 99, "/" + "n" * 100, "\udcff/x")
+    odd = {"mtime": 2**32 + 7, "uid": 3_000_000_000, "mode": 0o777}
+    names = [f"{'d' * 120 * (number % 2)}{number}" for number in range(len(targets))]
+    links = [
+        (name, b"", {"type": tarfile.SYMTYPE, "linkname": each, **odd})
+        for name, each in zip(names, targets, strict=True)
+    ]
+    job = PackJob(rootfs.additions(Config(workdir=f"/{names[1]}/x"), (), 7), tmp_path / "out", Packing(), Silent())
+    packed_stream(iter([archive(*links, form=form)]), job)
+    subprocess.run(["unsquashfs", "-q", "-n", "-d", tmp_path / "root", job.out], check=True)
+    assert [str((tmp_path / "root" / name).readlink()) for name in names] == [str(Path(each)) for each in targets]

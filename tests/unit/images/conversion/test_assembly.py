@@ -1,0 +1,121 @@
+"""A relative that is damaged, changes while it is read, or is left alone: nothing of it is passed off as another."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import tarfile
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from runner.core.files import sha256
+from runner.core.progress import Silent
+from runner.images.conversion import assembly
+from runner.images.packing import rootfs, squashfs_tables
+from runner.images.packing.mksquashfs import Packing, PackJob, packed_stream
+from runner.images.packing.squashfs_tables import SUPERBLOCK, Squashfs, UnfitError
+from runner.images.store.stored_image import StoredImage
+from tests.support.odd_image import EPOCH, Layer
+
+pytestmark = pytest.mark.skipif(not shutil.which("mksquashfs"), reason="squashfs-tools are not installed")
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> PackJob:
+    return PackJob(rootfs.additions(rootfs.Config(), (), EPOCH), tmp_path / "out", Packing(block="4K"), Silent())
+
+
+@pytest.fixture
+def relative(job: PackJob) -> StoredImage:
+    layer, draw, path = Layer(), random.Random(1), job.out.with_name("relative")
+    layer.directory("d")
+    for number in range(400):
+        layer.file(f"d/{number}", draw.randbytes(number * 7))
+    layer.special("d/link", tarfile.SYMTYPE, linkname="1")
+    packed_stream(iter([layer.bytes()]), job)
+    job.out.rename(path)
+    return StoredImage(path=path, reference="a:1", size_bytes=path.stat().st_size, sha256=sha256(path))
+
+
+def only_what_is_put_in(_names: Mapping[str, bool], job: PackJob) -> rootfs.Passed:
+    return packed_stream(iter([Layer().bytes()]), job)
+
+
+def damaged(whole: bytes) -> Iterator[bytes]:
+    """The file with each byte of its head as another, with bits of its tables turned, and cut off."""
+    draw, tables = random.Random(2), SUPERBLOCK.unpack_from(whole)[15]
+    for at in range(4, SUPERBLOCK.size):
+        yield whole[:at] + bytes([whole[at] ^ 0xFF]) + whole[at + 1 :]
+    for at in (draw.randrange(tables, len(whole)) for _ in range(150)):
+        yield whole[:at] + bytes([whole[at] ^ 1 << draw.randrange(8)]) + whole[at + 1 :]
+    for _ in range(20):
+        yield whole[: draw.randrange(len(whole))]
+
+
+def test_of_a_damaged_relative_nothing_is_taken(job: PackJob, relative: StoredImage) -> None:
+    assert assembly.assembled({}, only_what_is_put_in, relative, job).sha256 == sha256(job.out)
+    for raw in damaged(relative.path.read_bytes()):
+        relative.path.write_bytes(raw)
+        with pytest.raises((UnfitError, OSError)):
+            assembly.assembled({}, only_what_is_put_in, relative, job)
+
+
+def test_of_one_that_changes_after_it_was_hashed_nothing_is_taken(
+    job: PackJob, relative: StoredImage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = squashfs_tables.write
+
+    def late(*arguments: object) -> tuple[list[int], str]:
+        time.sleep(0.3)  # so small a file is hashed by then
+        with relative.path.open("r+b") as file:
+            file.seek(5000)
+            file.write(b"other bytes of a block that is not compressed")
+        return write(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(squashfs_tables, "write", late)
+    with pytest.raises(UnfitError, match="changed meanwhile"):
+        assembly.assembled({}, only_what_is_put_in, relative, job)
+
+
+def test_an_interrupt_does_not_wait_for_the_hash(job: PackJob, relative: StoredImage) -> None:
+    os.truncate(relative.path, 100 << 30)  # a hole: minutes
+
+    def pack(_names: Mapping[str, bool], _job: PackJob) -> rootfs.Passed:
+        raise KeyboardInterrupt
+
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        assembly.assembled({}, pack, relative, job)
+    assert time.monotonic() - began < 10
+
+
+def test_a_directory_in_two_places_is_refused(job: PackJob, relative: StoredImage) -> None:
+    """Forty of them, each in the next one twice, are more paths than can be walked."""
+    with relative.path.open("rb") as file:
+        old = Squashfs(file)
+        old.root.entries[b"e"] = old.root.entries[b"d"]
+        squashfs_tables.write(job.out, old.root, [old], 3, EPOCH)
+    with job.out.open("rb") as file, pytest.raises(UnfitError, match="a directory is in two places"):
+        Squashfs(file)
+
+
+@pytest.mark.parametrize(
+    ("path", "leads_to"),
+    [
+        ("/var/run/app", "run/app"), ("/srv//./here/app", "run/app"), ("/run/app/../../run", "run"), ("/", ""),
+        ("/loop/x", ""), ("/nowhere/x", ""), ("/../srv", "srv"), ("/file/x", ""),
+    ],
+)  # fmt: skip
+def test_where_a_path_leads(path: str, leads_to: str, job: PackJob) -> None:
+    layer = Layer()
+    layer.directory("run", "run/app", "srv", "var")
+    layer.file("file", b"")
+    for name, target in {"var/run": "/run", "srv/here": "../var/run", "loop": "loop"}.items():
+        layer.special(name, tarfile.SYMTYPE, linkname=target)
+    packed_stream(iter([layer.bytes()]), job)
+    with job.out.open("rb") as file:
+        assert squashfs_tables.followed(Squashfs(file).root, path.encode()).decode() == leads_to
