@@ -45,13 +45,36 @@ def closed_to_others(path: Path) -> Path | None:
 
 
 def exchangeable_by(directory: Path) -> str:
-    """Whose directory it is, in words, where another user could exchange what this one makes there; else empty. Who may
-    write by the group, the owner trusts. Raises OSError.
+    """Whose directory it is, or one above it, in words, where another user could exchange what this one makes there;
+    else empty. Who may write by the group, the owner trusts; a directory above of a group that this user is in, and
+    where others may not write, is its project's. Raises OSError.
     """
-    status = directory.stat()
-    if status.st_uid not in (0, os.geteuid()):
-        return f"user {status.st_uid}'s"
-    return "everybody's to write to (no sticky bit)" if status.st_mode & 0o1002 == stat.S_IWOTH else ""
+    real, groups = directory.resolve(), {os.getegid(), *os.getgroups()}
+    for each in (real, *real.parents):
+        status, owners = each.stat(), {0, os.geteuid()}
+        others_write = bool(status.st_mode & stat.S_IWOTH)
+        if each != real:  # in a container of an ordinary user, root and strangers look the same
+            owners.add(-1 if (unknown := unmapped_user()) is None else unknown)
+            if not others_write and status.st_gid in groups:
+                owners.add(status.st_uid)
+        whose = f"user {status.st_uid}'s" if status.st_uid not in owners else ""
+        if not whose and others_write and not status.st_mode & stat.S_ISVTX:
+            whose = "everybody's to write to (no sticky bit)"
+        if whose:
+            return whose if each == real else f"below {each}, which is {whose}"
+    return ""
+
+
+def unmapped_user() -> int | None:
+    """The id that all users have whom this user namespace does not know (user_namespaces(7)); None where it knows all,
+    or this is not known.
+    """
+    with suppress(OSError, ValueError):
+        unknown = int(Path("/proc/sys/kernel/overflowuid").read_text("ascii"))
+        known = [tuple(map(int, line.split())) for line in Path("/proc/self/uid_map").read_text("ascii").splitlines()]
+        if not any(first <= unknown < first + count for first, _, count in known):
+            return unknown
+    return None
 
 
 def is_local(path: Path) -> bool:
