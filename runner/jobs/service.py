@@ -26,10 +26,17 @@ Kind = Literal["notebook", "tensorboard", "command"]
 # How a tunnel gets to the server: it is on this machine; by ssh to its node; or by TCP from the login node.
 Reach = Literal["here", "ssh", "tcp"]
 TOKEN, PLACE, _SOCKET = "serve/token", "serve/place.json", "serve/socket"  # see serve.py of gpu_runner_inside
-PROGRAM = ("python3", "-c", "from gpu_runner_inside.serve import main; main()")
 _LONGEST_PATH = 107 - len("/20261127-160000--1.99/")  # bytes of a Unix socket's (unix(7)), but for the run directory's
 _LOCAL_PORT = 8888  # of the person's machine
 _ANSWERS_S = 20.0
+
+
+def program_inside(module: str) -> tuple[str, ...]:
+    """What runs one of our modules as the program of a job. Python does not look in the directory where it starts: what
+    lies there may be another user's.
+    """
+    places = "import os, sys; sys.path[:] = [os.environ['RUNNER_LIB'], *filter(None, sys.path)]"
+    return "python3", "-c", f"{places}; from gpu_runner_inside.{module} import main; main()"
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -63,7 +70,7 @@ def program_of(kind: Kind, words: Sequence[str], request: Request, site: Site, *
         raise UsageError(f"no tunnel reaches a socket: {why_not}", where="{socket}", fix=fix)
     takes_socket = "{socket}" in text or (kind == "notebook" and not why_not)
     way = "socket" if takes_socket else "address" if reach == "tcp" else "loopback"
-    return (*PROGRAM, way, f"{idle_s:g}", kind, *words)
+    return (*program_inside("serve"), way, f"{idle_s:g}", kind, *words)
 
 
 def directions(run: Run, place: Place, reach: Reach, kind: Kind, token: str) -> tuple[str, str]:
