@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -12,24 +13,30 @@ import msgspec
 import pytest
 
 from runner.box import lifecycle
+from runner.box.root import location
+from runner.cli import remote
 from runner.cli.importer import command as importer
-from runner.core import lock
+from runner.core import lock, process_identity
 from runner.core.errors import Exit
 from runner.core.progress import Silent
+from runner.environments import collect, make
 from runner.environments import directory as environments
+from runner.environments.script import EnvironmentSpec, PackagesSpec
 from runner.figures.report import writing
+from runner.images.building import wheels
 from runner.images.conversion.squashfs import convert_source
 from runner.images.packing.mksquashfs import Source
 from runner.images.packing.rootfs import Config
-from runner.images.sources import credentials
+from runner.images.sources import blobs, credentials
 from runner.images.sources.credentials import Login
 from runner.images.store import integrity, store, stored_image
 from runner.images.store.store import Limits
 from runner.images.store.stored_image import StoredImage
 from runner.images.writable_root import tree_image
-from runner.jobs import directory, lookup, states
+from runner.jobs import directory, lookup, mirror, states
 from runner.jobs.directory import Run
 from runner.jobs.image_usage import prune_images
+from runner.model.image import Setup
 from runner.model.job import Submitted
 from tests.support.daemons import Daemons
 from tests.support.ordinary_user import probe
@@ -291,6 +298,19 @@ def test_no_run_is_made_where_a_stranger_could_exchange_its_script(place: Path) 
 
 
 @pytest.mark.usefixtures("state")
+def test_no_run_is_made_below_a_strangers_directory(place: Path) -> None:
+    for mode in (0o1777, 0o755):
+        root = owned(owned(place / f"carols{mode}", CAROL, mode) / "runs", ALICE)
+        outcome = outcome_as(ALICE, directory.create, root, "x", 0.0)
+        assert f"below {root.parent}, which is user" in outcome.what
+        assert not list(root.iterdir())
+    root = owned(owned(place / "project", CAROL, 0o775) / "runs", ALICE)
+    os.chown(root.parent, CAROL, GROUP)
+    made = run_as(ALICE, lambda: directory.create(root, "x", 0.0).path.parent, groups=(GROUP,))
+    assert made == root, "a project's directory is its leader's"
+
+
+@pytest.mark.usefixtures("state")
 def test_a_strangers_directory_or_link_is_no_run_by_a_bare_name(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, owner in (("123", CAROL), ("124", ALICE)):
         (owned(place / "here" / name, owner) / "job.sh").touch()
@@ -332,7 +352,7 @@ def test_a_strangers_run_starts_no_program_of_his_and_gets_no_file(place: Path) 
 
 def test_what_a_stranger_put_where_ones_own_is_looked_for_is_refused(place: Path) -> None:
     root = owned(place / "scratch/gpu-runner/environments/mine", CAROL)
-    assert "environment mine is user" in outcome_as(ALICE, environments.find, "mine", str(place / "scratch"), "x").what
+    assert "mine is user" in outcome_as(ALICE, environments.find, "mine", str(place / "scratch"), "x").what
     os.mkfifo(root / "environment.json")
     os.chown(root, ALICE, ALICE)
     assert "not there" in outcome_as(ALICE, environments.find, "mine", str(place / "scratch"), "x").what
@@ -343,8 +363,60 @@ def test_what_a_stranger_put_where_ones_own_is_looked_for_is_refused(place: Path
     assert "another user's link" in outcome_as(ALICE, writing.check, link).what
 
 
+def test_no_environment_is_made_and_nothing_collected_where_a_stranger_could_exchange_it(place: Path) -> None:
+    spec = EnvironmentSpec("x", "virtualenv", "pytorch", Setup(), ())
+    root = owned(place / "envs/x", CAROL, 0o777)
+    assert "x is user" in outcome_as(ALICE, make.make, spec, root, Silent()).what
+    packages = PackagesSpec("pytorch", "cpu", (), Setup())
+    assert "x is user" in outcome_as(ALICE, collect.collect, packages, root, Silent()).what
+    assert not list(root.iterdir())
+    work = owned(owned(place / "wheels", ALICE) / ".collecting", CAROL, 0o777)
+    assert "collecting is user" in outcome_as(ALICE, collect.collect, packages, work.parent, Silent()).what
+    os.chown(root, ALICE, ALICE)
+    root.chmod(0o755)
+    assert run_as(ALICE, make.places_of, spec, root, "k").caches == root.parent / ".caches"
+    owned(root.parent / ".caches", CAROL, 0o777)
+    assert run_as(ALICE, make.places_of, spec, root, "k").caches == root / ".caches"
+
+
+def test_no_cache_that_others_may_write_to_is_used(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for owner, mode, whose in ((CAROL, 0o755, "user"), (ALICE, 0o777, "everybody's"), (0, 0o1777, "everybody's")):
+        monkeypatch.setenv("RUNNER_CACHE", str(owned(place / f"cache-{owner}-{mode}", owner, mode)))
+        for call in (blobs.directory, location, wheels.shelf):
+            arguments = ("22.05",) if call is location else ()
+            assert f"the cache directory is {whose}" in outcome_as(ALICE, call, *arguments).what
+    monkeypatch.setenv("RUNNER_CACHE", str(place / "cache-61002-none/x"))
+    owned(place / "cache-61002-none", CAROL, 0o777)
+    assert "the cache directory is user" in outcome_as(ALICE, blobs.directory).what, "where it would be made"
+
+
+def test_a_users_files_are_mirrored_into_no_strangers_directory(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    top, home = owned(place / "work/project-12345678", CAROL, 0o777), owned(place / "home", ALICE, 0o700)
+    monkeypatch.setattr(sys, "argv", ["mirror", str(top), str(home / "trees")])
+    assert f"SystemExit({mirror.REFUSED})" in outcome_as(ALICE, mirror.main).what
+    assert not list(top.iterdir())
+    program = home / ".cache/gpu-runner/remote/code-c/bin/gpu-runner"
+    program.parent.mkdir(parents=True)
+    program.write_text("#!/bin/sh\npwd\n")
+    subprocess.run(["chown", "-R", f"{ALICE}:{ALICE}", home], check=True)
+    program.chmod(0o755)
+    script = Path(remote.__file__).with_name("remote.sh").read_text()
+    for there, said in ((top, "another user's"), (home / "new", str(home / "new"))):
+        words = ("sh", "-c", script, "sh", "call", "1", "c", "k", "site", "login", "gpu-runner", "", str(there))
+        env = {"HOME": str(home), "PATH": "/usr/bin:/bin"}
+        done = subprocess.run([*become(ALICE), *words], env=env, capture_output=True, text=True, check=False)
+        assert said in done.stdout + done.stderr, done
+
+
+def test_live_leases_of_a_stranger_hold_up_no_one(place: Path) -> None:
+    target = store_of(place)
+    for name in (".k.claim", f".k.claim.{BOB}"):
+        run_as(CAROL, lock._written, target / name, process_identity.unique())
+    assert run_as(BOB, store.lease_path, "k", target).name.startswith(f".k.claim.{BOB}~")
+
+
 def test_a_strangers_link_among_boxes_is_no_box(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RUNNER_CACHE", str(owned(place / "cache", 0, 0o777)))
+    monkeypatch.setenv("RUNNER_CACHE", str(owned(place / "cache", ALICE)))
     boxes, precious = owned(place / "cache/boxes", ALICE, 0o777), owned(place / "precious", ALICE)
     run_as(ALICE, (precious / "thesis").touch)
     run_as(CAROL, (boxes / "x").symlink_to, precious)
