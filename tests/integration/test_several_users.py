@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -38,8 +39,11 @@ from runner.jobs.directory import Run
 from runner.jobs.image_usage import prune_images
 from runner.model.image import Setup
 from runner.model.job import Submitted
+from runner.study import directory as studies
+from runner.study import run
 from tests.support.daemons import Daemons
 from tests.support.ordinary_user import probe
+from tests.support.studies import left_run, on_disk, study
 from tests.support.users import ALICE, AS_ROOT, BOB, CAROL, GROUP, become, killed_as, open_directory, outcome_as, run_as
 
 pytestmark = [
@@ -327,6 +331,33 @@ def test_a_strangers_directory_or_link_is_no_run_by_a_bare_name(place: Path, mon
     assert [run_as(ALICE, meant, name) for name in given] == [[], [here / "124"], [], [here / "123"]]
 
 
+def test_a_strangers_study_is_none_by_a_bare_name_and_leads_to_no_run_of_ones_own(
+    place: Path, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, here = study(gpus=(1,), repeats=1), owned(place / "here", 0, 0o1777)
+    key = asked.launches[0].key
+    os.chown(state, 0, 0)
+    hers = on_disk(owned(place / "hers", 0), asked)
+    left_run(hers, key)
+    train = on_disk(here, asked)
+    shutil.rmtree(train.path / "launches")
+    (train.path / "launches").symlink_to(hers.path / "launches")
+    for path, owner in ((place / "hers", ALICE), (state, ALICE), (train.path, CAROL)):
+        subprocess.run(["chown", "-RPh", f"{owner}:{owner}", path], check=True)
+    train.path.rename(here / "train")
+    (here / "link").symlink_to(hers.path)
+    os.chown(here / "link", CAROL, CAROL, follow_symlinks=False)
+    subprocess.run(["chmod", "-R", "a+rwX", here / "train"], check=True)
+    monkeypatch.chdir(here)
+    assert run_as(ALICE, lambda: studies.find("train").path) == hers.path
+    assert "another user's link" in outcome_as(ALICE, studies.find, "./link").what
+    assert "another user's link" in outcome_as(ALICE, lookup.find, f"./link/launches/{key}/x").what
+    assert len(run_as(ALICE, lambda: studies.find(str(hers.path)).runs(key))) == 1
+    assert run_as(ALICE, lambda: studies.find("./train").runs(key)) == ()
+    for call in (lambda: run.cancel(studies.find("./train")), lambda: run.resume(studies.find("./train"), *NO_ONE)):
+        assert f"belongs to user {CAROL}" in outcome_as(ALICE, call).what
+
+
 @pytest.mark.usefixtures("state")
 def test_a_strangers_run_starts_no_program_of_his_and_gets_no_file(place: Path) -> None:
     path, clients = owned(place / "20260101-000000-x-1", CAROL, 0o777), owned(place / "bin", CAROL)
@@ -555,3 +586,4 @@ def store_of(place: Path, owner: int = 0, mode: int = 0o1777, group: int = 0) ->
 
 
 NAMES = ("x/y:1", DIGEST)
+NO_ONE: Any = (run.How(), None, None)
