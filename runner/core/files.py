@@ -49,14 +49,13 @@ def exchangeable_by(directory: Path) -> str:
     else empty. Who may write by the group, the owner trusts; a directory above of a group that this user is in, and
     where others may not write, is its project's. Raises OSError.
     """
-    real, groups = directory.resolve(), {os.getegid(), *os.getgroups()}
+    real, groups, unknown = directory.resolve(), {os.getegid(), *os.getgroups()}, unmapped_user()
     for each in (real, *real.parents):
         status, owners = each.stat(), {0, os.geteuid()}
-        others_write = bool(status.st_mode & stat.S_IWOTH)
-        if each != real:  # in a container of an ordinary user, root and strangers look the same
-            owners.add(-1 if (unknown := unmapped_user()) is None else unknown)
-            if not others_write and status.st_gid in groups:
-                owners.add(status.st_uid)
+        others_write = status.st_mode & stat.S_IWOTH
+        # In a container of an ordinary user, root and strangers look the same.
+        if each != real and (status.st_uid == unknown or (not others_write and status.st_gid in groups)):
+            owners.add(status.st_uid)
         whose = f"user {status.st_uid}'s" if status.st_uid not in owners else ""
         if not whose and others_write and not status.st_mode & stat.S_ISVTX:
             whose = "everybody's to write to (no sticky bit)"
@@ -70,8 +69,8 @@ def unmapped_user() -> int | None:
     or this is not known.
     """
     with suppress(OSError, ValueError):
-        unknown = int(Path("/proc/sys/kernel/overflowuid").read_text("ascii"))
-        known = [tuple(map(int, line.split())) for line in Path("/proc/self/uid_map").read_text("ascii").splitlines()]
+        unknown = int(Path("/proc/sys/kernel/overflowuid").read_bytes())
+        known = [tuple(map(int, line.split())) for line in Path("/proc/self/uid_map").read_bytes().splitlines()]
         if not any(first <= unknown < first + count for first, _, count in known):
             return unknown
     return None
