@@ -64,6 +64,18 @@ def exchangeable_by(directory: Path) -> str:
     return ""
 
 
+@contextmanager
+def temporary_directory() -> Iterator[Path]:
+    """A new directory of this user alone, gone after the block: in TMPDIR, or in /tmp where others could exchange what
+    lies in that.
+    """
+    import tempfile  # few need one
+
+    place = tempfile.gettempdir()
+    with tempfile.TemporaryDirectory("", "gpu-runner-", "/tmp" if exchangeable_by(Path(place)) else place) as name:
+        yield Path(name)
+
+
 def unmapped_user() -> int | None:
     """The id that all users have whom this user namespace does not know (user_namespaces(7)); None where it knows all,
     or this is not known.

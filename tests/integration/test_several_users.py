@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -17,13 +18,14 @@ from runner.box import lifecycle
 from runner.box.root import location
 from runner.cli import remote
 from runner.cli.importer import command as importer
-from runner.core import lock, process_identity
+from runner.core import files, lock, process_identity
 from runner.core.errors import Exit
 from runner.core.progress import Silent
 from runner.environments import collect, make
 from runner.environments import directory as environments
 from runner.environments.script import EnvironmentSpec, PackagesSpec
 from runner.figures.report import writing
+from runner.images import engine
 from runner.images.building import wheels
 from runner.images.conversion.squashfs import convert_source
 from runner.images.packing.mksquashfs import Source
@@ -437,6 +439,22 @@ def test_a_users_files_are_mirrored_into_no_strangers_directory(place: Path, mon
         env = {"HOME": str(home), "PATH": "/usr/bin:/bin"}
         done = subprocess.run([*become(ALICE), *words], env=env, capture_output=True, text=True, check=False)
         assert said in done.stdout + done.stderr, done
+
+
+def test_git_and_sockets_are_served_where_no_one_else_renames(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def made() -> Path:
+        with files.temporary_directory() as own:
+            return own.parent
+
+    def private() -> bool:
+        own = Path(tempfile.gettempdir()) / "sockets"
+        own.mkdir(mode=0o700)
+        return engine._is_private(own)
+
+    for number, (owner, mode, is_safe) in enumerate(((CAROL, 0o1777, False), (0, 0o777, False), (0, 0o1777, True))):
+        monkeypatch.setattr(tempfile, "tempdir", str(owned(place / f"tmp{number}", owner, mode)))
+        assert run_as(ALICE, made) == (Path(tempfile.gettempdir()) if is_safe else Path("/tmp"))
+        assert run_as(ALICE, private) is is_safe
 
 
 def test_live_leases_of_a_stranger_hold_up_no_one(place: Path) -> None:
