@@ -41,6 +41,7 @@ from runner.jobs.directory import Run
 from runner.jobs.image_usage import prune_images
 from runner.model.image import Setup
 from runner.model.job import Submitted
+from runner.recipes.loader import read_recipe
 from runner.study import directory as studies
 from runner.study import run
 from tests.support.daemons import Daemons
@@ -439,6 +440,15 @@ def test_a_users_files_are_mirrored_into_no_strangers_directory(place: Path, mon
         env = {"HOME": str(home), "PATH": "/usr/bin:/bin"}
         done = subprocess.run([*become(ALICE), *words], env=env, capture_output=True, text=True, check=False)
         assert said in done.stdout + done.stderr, done
+
+
+def test_a_strangers_recipe_is_taken_by_its_path_alone(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, owner in (("carols", CAROL), ("own", ALICE)):
+        recipe = owned(place / name, owner) / "recipe.yaml"
+        recipe.write_text(f"name: {name}\ndescription: x\nprogram: [x]\nimage: x\n")
+    monkeypatch.chdir(place)
+    assert [run_as(ALICE, read_recipe, name).recipe.name for name in ("own", "./carols")] == ["own", "carols"]
+    assert "the recipe is user" in outcome_as(ALICE, read_recipe, "carols").what
 
 
 def test_git_and_sockets_are_served_where_no_one_else_renames(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
