@@ -47,11 +47,14 @@ def closed_to_others(path: Path) -> Path | None:
 def exchangeable_by(directory: Path) -> str:
     """Whose directory it is, or one above it, in words, where another user could exchange what this one makes there;
     else empty. Who may write by the group, the owner trusts; a directory above of a group that this user is in, and
-    where others may not write, is its project's. Raises OSError.
+    where others may not write, is its project's. What is not there yet will be this user's. Raises OSError.
     """
     real, groups, unknown = directory.resolve(), {os.getegid(), *os.getgroups()}, unmapped_user()
     for each in (real, *real.parents):
-        status, owners = each.stat(), {0, os.geteuid()}
+        try:
+            status, owners = each.stat(), {0, os.geteuid()}
+        except FileNotFoundError:
+            continue
         others_write = status.st_mode & stat.S_IWOTH
         # In a container of an ordinary user, root and strangers look the same.
         if each != real and (status.st_uid == unknown or (not others_write and status.st_gid in groups)):

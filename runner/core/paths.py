@@ -85,9 +85,8 @@ def cache(name: str) -> Path:
     assert name in CACHES, name
     directory, whose = cache_dir(), ""
     with suppress(OSError):  # who uses it will say what is wrong
-        there = next(each for each in (directory, *directory.parents) if each.exists())
-        whose = files.exchangeable_by(there)
-        if not whose and there == directory and there.stat().st_mode & stat.S_IWOTH:
+        whose = files.exchangeable_by(directory)
+        if not whose and directory.stat().st_mode & stat.S_IWOTH:
             whose = "everybody's to write to"
     if whose:
         what = f"the cache directory is {whose}: what is kept there could be another user's"

@@ -157,9 +157,7 @@ def _caches(root: Path) -> Path:
     theirs into it.
     """
     shared = root.parent / _CACHES
-    with suppress(FileNotFoundError):
-        return root / _CACHES if files.exchangeable_by(shared) else shared
-    return shared
+    return root / _CACHES if files.exchangeable_by(shared) else shared
 
 
 def script_of(spec: EnvironmentSpec, root: Path, given: Given = NOTHING_GIVEN) -> str:

@@ -421,7 +421,7 @@ def test_no_cache_that_others_may_write_to_is_used(place: Path, monkeypatch: pyt
             assert f"the cache directory is {whose}" in outcome_as(ALICE, call, *arguments).what
     monkeypatch.setenv("RUNNER_CACHE", str(place / "cache-61002-none/x"))
     owned(place / "cache-61002-none", CAROL, 0o777)
-    assert "the cache directory is user" in outcome_as(ALICE, blobs.directory).what, "where it would be made"
+    assert "the cache directory is below" in outcome_as(ALICE, blobs.directory).what, "where it would be made"
 
 
 def test_a_users_files_are_mirrored_into_no_strangers_directory(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
