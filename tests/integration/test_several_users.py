@@ -442,7 +442,7 @@ def test_a_users_files_are_mirrored_into_no_strangers_directory(place: Path, mon
         assert said in done.stdout + done.stderr, done
 
 
-def test_a_strangers_recipe_is_taken_by_its_path_alone(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_strangers_recipe_is_named_by_its_path(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, owner in (("carols", CAROL), ("own", ALICE)):
         recipe = owned(place / name, owner) / "recipe.yaml"
         recipe.write_text(f"name: {name}\ndescription: x\nprogram: [x]\nimage: x\n")
@@ -452,7 +452,7 @@ def test_a_strangers_recipe_is_taken_by_its_path_alone(place: Path, monkeypatch:
 
 
 def test_git_and_sockets_are_served_where_no_one_else_renames(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def made() -> Path:
+    def directory_above() -> Path:
         with files.temporary_directory() as own:
             return own.parent
 
@@ -463,7 +463,7 @@ def test_git_and_sockets_are_served_where_no_one_else_renames(place: Path, monke
 
     for number, (owner, mode, is_safe) in enumerate(((CAROL, 0o1777, False), (0, 0o777, False), (0, 0o1777, True))):
         monkeypatch.setattr(tempfile, "tempdir", str(owned(place / f"tmp{number}", owner, mode)))
-        assert run_as(ALICE, made) == (Path(tempfile.gettempdir()) if is_safe else Path("/tmp"))
+        assert run_as(ALICE, directory_above) == (Path(tempfile.gettempdir()) if is_safe else Path("/tmp"))
         assert run_as(ALICE, private) is is_safe
 
 
