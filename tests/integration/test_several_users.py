@@ -41,6 +41,7 @@ from runner.jobs.directory import Run
 from runner.jobs.image_usage import prune_images
 from runner.model.image import Setup
 from runner.model.job import Submitted
+from runner.preparation.new_recipe import new_recipe, write_recipe
 from runner.recipes.loader import read_recipe
 from runner.study import directory as studies
 from runner.study import run
@@ -449,6 +450,10 @@ def test_a_strangers_recipe_is_named_by_its_path(place: Path, monkeypatch: pytes
     monkeypatch.chdir(place)
     assert [run_as(ALICE, read_recipe, name).recipe.name for name in ("own", "./carols")] == ["own", "carols"]
     assert "the recipe is user" in outcome_as(ALICE, read_recipe, "carols").what
+    (owned(place / "work", ALICE) / "train.py").write_text("import horovod.torch\n")
+    folder, new = owned(place / "folder", CAROL, 0o777), new_recipe("mine", ("python", "train.py"), place / "work")
+    assert "the folder is user" in outcome_as(ALICE, write_recipe, new, folder, place / "work").what
+    assert not list(folder.iterdir())
 
 
 def test_git_and_sockets_are_served_where_no_one_else_renames(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

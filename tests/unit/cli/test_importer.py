@@ -35,7 +35,7 @@ class Importer:
         code = re.search(r"```sh\n(.*?)```", (ROOT / "docs" / "security.md").read_text(), re.DOTALL)
         assert code
         text = code[1].replace("/shared/images", str(self.store))
-        text = text.replace("/opt/gpu-runner/bin/python -I -m runner", f"{sys.executable} -I {package}")
+        text = text.replace("/opt/gpu-runner/VERSION/python/bin/python -I -m runner", f"{sys.executable} -I {package}")
         text = text.replace("/opt/gpu-runner/simple_importer.sh", str(self.otherwise(directory)))
         assert "/opt/" not in text
         self.path.write_text(text)
