@@ -265,7 +265,7 @@ class _Connection:
             directory = Path(f"/tmp/gpu-runner-ssh-{os.geteuid()}")
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = directory.lstat()
-        if directory.is_symlink() or status.st_uid != os.geteuid() or status.st_mode & 0o077:
+        if directory.is_symlink() or status.st_mode & 0o077 or files.exchangeable_by(directory):
             fix = "remove it; it is made anew, for you alone"
             raise RefusedError("ssh's sockets would lie where others can reach them", where=str(directory), fix=fix)
         options = [word for each in _OPTIONS.items() for word in ("-o", "=".join(each))]
@@ -307,7 +307,9 @@ class _Connection:
         return child.returncode
 
     def mirror(self, code: str, directory: str, top: Path, wanted: Mapping[str, str]) -> int:
-        """Returns how many files were sent. Raises InfrastructureError: lost half-way; nothing was started."""
+        """Returns how many files were sent. Raises InfrastructureError: lost half-way; nothing was started.
+        RefusedError: others could exchange them there.
+        """
         from runner.jobs import mirror
 
         child = process.start(
@@ -316,7 +318,10 @@ class _Connection:
         assert child.stdin is not None and child.stdout is not None
         try:
             sent = mirror.send(top, wanted, child.stdin, child.stdout)
-            if child.wait() or sent is None:
+            if child.wait() == mirror.REFUSED:
+                fix = "name a directory of yours at the site (site file: `remote_dir`)"
+                raise RefusedError("no files were copied: why was said above", where=directory, fix=fix)
+            if child.returncode or sent is None:
                 self._lost()
             return sent or 0
         finally:

@@ -76,6 +76,10 @@ call) # CALL CODE CONFIG SITE LOGIN PROGRAM BUDGET DIRECTORY WORD...: the comman
     cd "$HOME"
     mkdir -p "$7"
     cd "$7"
+    [ "$(find . -prune -user "$(id -u)")" ] || {
+        echo "error: $PWD is another user's" >&2
+        exit 3
+    }
     shift 7
     exec "$program" "$@"
     ;;

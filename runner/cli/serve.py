@@ -35,7 +35,7 @@ def command(notebook: bool, tensorboard: str | None, idle: int | None, *, dry_ru
     """
     import msgspec
 
-    from runner.jobs.service import PROGRAM, program_of, reach_of
+    from runner.jobs.service import program_inside, program_of, reach_of
     from runner.model.request import Mount
     from runner.preparation.site import read_user_site
 
@@ -45,7 +45,7 @@ def command(notebook: bool, tensorboard: str | None, idle: int | None, *, dry_ru
     kind: Kind = "notebook" if notebook else "command" if tensorboard is None else "tensorboard"
     if notebook and tensorboard is not None:
         raise UsageError("one server for a job", where="--tensorboard", fix="leave --notebook out: serve each by a job")
-    request = job_request("serve", PROGRAM)
+    request = job_request("serve", program_inside("serve"))
     if tensorboard is not None:
         logs = str(Path(tensorboard).resolve())
         words = (logs, *words)

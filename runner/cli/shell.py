@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from runner.jobs.ssh import Access
     from runner.model.request import Request
 
-_HOLD = ("python3", "-c", "from gpu_runner_inside.hold import main; main()")  # see there for the file ATTACHED
-_ATTACHED, _EVERY_S = "attached", 30.0
+_ATTACHED, _EVERY_S = "attached", 30.0  # see hold.py of gpu_runner_inside
 _POLL_S = 0.5
 _SHELL = ("bash", "-i")
 T = TypeVar("T")
@@ -47,7 +46,9 @@ def command(rank: int, *, ssh: bool, stdio: bool, dry_run: bool, full: bool) -> 
     if (ssh and program != _SHELL) or (stdio and not (ssh and own)):
         raise UsageError("--ssh takes no command", where="--ssh", fix="give it to ssh")
     if not own:
-        request = job_request("shell", _HOLD)
+        from runner.jobs.service import program_inside
+
+        request = job_request("shell", program_inside("hold"))
         access = _access(request.site, request) if ssh else None
         return in_own_job(request, lambda run: _use(run, program, access), dry_run=dry_run, full=full)
     if values := given(context).keys() - {"arguments"}:
@@ -91,8 +92,9 @@ def _access_to(run: Run) -> Access:
         fix = f"`{PROGRAM} shell {run.run_id}`"
         raise RefusedError("it has no run directory of ours, for the keys of ssh", where=run.run_id, fix=fix)
     site = record.request.site or record.site
-    file = Path(record.request.directory) / site
-    return _access(str(file) if file.is_file() else site, record.request)
+    if "/" in site or site.endswith((".yaml", ".yml")):  # a file, as ``read_site`` has it
+        site = str(Path(record.request.directory) / site)
+    return _access(site, record.request)
 
 
 def _use(run: Run, program: Sequence[str], access: Access | None) -> int:

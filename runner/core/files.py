@@ -45,13 +45,50 @@ def closed_to_others(path: Path) -> Path | None:
 
 
 def exchangeable_by(directory: Path) -> str:
-    """Whose directory it is, in words, where another user could exchange what this one makes there; else empty. Who may
-    write by the group, the owner trusts. Raises OSError.
+    """Whose directory it is, or one above it, in words, where another user could exchange what this one makes there;
+    else empty. Who may write by the group, the owner trusts; a directory above of a group that this user is in, and
+    where others may not write, is its project's. What is not there yet will be this user's. Raises OSError.
     """
-    status = directory.stat()
-    if status.st_uid not in (0, os.geteuid()):
-        return f"user {status.st_uid}'s"
-    return "everybody's to write to (no sticky bit)" if status.st_mode & 0o1002 == stat.S_IWOTH else ""
+    real, groups, unknown = directory.resolve(), {os.getegid(), *os.getgroups()}, unmapped_user()
+    for each in (real, *real.parents):
+        try:
+            status, owners = each.stat(), {0, os.geteuid()}
+        except FileNotFoundError:
+            continue
+        others_write = status.st_mode & stat.S_IWOTH
+        # In a container of an ordinary user, root and strangers look the same.
+        if each != real and (status.st_uid == unknown or (not others_write and status.st_gid in groups)):
+            owners.add(status.st_uid)
+        whose = f"user {status.st_uid}'s" if status.st_uid not in owners else ""
+        if not whose and others_write and not status.st_mode & stat.S_ISVTX:
+            whose = "everybody's to write to (no sticky bit)"
+        if whose:
+            return whose if each == real else f"below {each}, which is {whose}"
+    return ""
+
+
+@contextmanager
+def temporary_directory() -> Iterator[Path]:
+    """A new directory of this user alone, gone after the block: in TMPDIR, or in /tmp where others could exchange what
+    lies in that.
+    """
+    import tempfile  # few need one
+
+    place = tempfile.gettempdir()
+    with tempfile.TemporaryDirectory("", "gpu-runner-", "/tmp" if exchangeable_by(Path(place)) else place) as name:
+        yield Path(name)
+
+
+def unmapped_user() -> int | None:
+    """The id that all users have whom this user namespace does not know (user_namespaces(7)); None where it knows all,
+    or this is not known.
+    """
+    with suppress(OSError, ValueError):
+        unknown = int(Path("/proc/sys/kernel/overflowuid").read_bytes())
+        known = [tuple(map(int, line.split())) for line in Path("/proc/self/uid_map").read_bytes().splitlines()]
+        if not any(first <= unknown < first + count for first, _, count in known):
+            return unknown
+    return None
 
 
 def is_local(path: Path) -> bool:

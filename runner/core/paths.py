@@ -7,9 +7,12 @@ expensive is kept there, keyed by a hash of its inputs, and all of it may be del
 from __future__ import annotations
 
 import os
+import stat
+from contextlib import suppress
 from pathlib import Path
 
-from runner.core.errors import UsageError
+from runner.core import files
+from runner.core.errors import RefusedError, UsageError
 
 # https://bford.info/cachedir/: backups pass by a directory that holds this file, and `clean` knows it as ours.
 MARKER = "CACHEDIR.TAG"
@@ -76,9 +79,20 @@ CACHES = frozenset(
 
 
 def cache(name: str) -> Path:
-    """The directory of that name in the cache directory; it may not exist yet."""
+    """The directory of that name in the cache directory; it may not exist yet. Raises RefusedError: others may write to
+    the cache directory, or exchange it.
+    """
     assert name in CACHES, name
-    return cache_dir() / name
+    directory, whose = cache_dir(), ""
+    with suppress(OSError):  # who uses it will say what is wrong
+        whose = files.exchangeable_by(directory)
+        if not whose and directory.stat().st_mode & stat.S_IWOTH:
+            whose = "everybody's to write to"
+    if whose:
+        what = f"the cache directory is {whose}: what is kept there could be another user's"
+        fix = "set RUNNER_CACHE to a directory of your own (RUNNER_STORE: images that several users share)"
+        raise RefusedError(what, where=str(directory), fix=fix)
+    return directory / name
 
 
 def caches_ignored() -> bool:

@@ -33,6 +33,7 @@ from runner.core.package_directory import (
 )  # fmt: skip
 from runner.core.progress import Progress
 from runner.environments import script as scripts
+from runner.environments.directory import check_own
 from runner.environments.make import failure, programs, remove, run_script
 from runner.environments.script import PackagesSpec
 from runner.images.building import wheels
@@ -66,9 +67,11 @@ def collect(spec: PackagesSpec, directory: Path, progress: Progress) -> Manifest
         what = "the directory is not empty, and holds no packages that this program collected"
         raise UsageError(what, where=str(directory), fix="name another directory")
     directory.mkdir(parents=True, exist_ok=True)
+    check_own(directory)
     work = directory / WORK
     with locked(directory / LOCK, progress.step):
         work.mkdir(mode=0o700, exist_ok=True)
+        check_own(work)
         with locked(work / _LOCK, progress.step):  # a script whose starter was killed may still be running
             _clear(work, keep=(_CACHE, _LOCK))
         try:

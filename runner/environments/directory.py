@@ -154,6 +154,12 @@ def user_directory(scratch: str) -> Path:
     return Path(scratch).absolute() / "gpu-runner" / "environments"
 
 
+def check_own(place: Path, fix: str = "name another directory") -> None:
+    """Refuse a directory in which another user could exchange what is made, or run, there. Raises OSError."""
+    if whose := files.exchangeable_by(place):
+        raise RefusedError(f"{place.name} is {whose}: what is there runs as you", where=str(place), fix=fix)
+
+
 def directory_of(name: str, at: Path) -> Path:
     """The directory of the environment ``name`` below ``at``; raises UsageError if it cannot be a name."""
     if not PLAIN_NAME.match(name) or name in (".", ".."):
@@ -186,9 +192,8 @@ def find(name_or_directory: str, scratch: str, site: str) -> Environment:
     """
     by_path = "/" in name_or_directory
     root = Path(name_or_directory).absolute() if by_path else directory_of(name_or_directory, user_directory(scratch))
-    if not by_path and root.exists() and (whose := files.exchangeable_by(root)):
-        what = f"the environment {root.name} is {whose}: what is activated there runs as you"
-        raise RefusedError(what, where=str(root), fix=f"--env-name {root} if you trust its owner")
+    if not by_path and root.exists():
+        check_own(root, f"--env-name {root} if you trust its owner")
     environment = read(root)
     if environment is None and by_path and not (root / SCRIPT).exists():
         environment = environment_of_directory(root)

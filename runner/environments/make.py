@@ -6,6 +6,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,6 +66,7 @@ _FAILURES: dict[int, tuple[type[RunnerError], str, str]] = {
 LIMIT_S = 2 * 3600.0
 PROOF_LIMIT_S = 600.0
 _LISTING_LIMIT_S = 60.0
+_CACHES = ".caches"
 _MOST_MODULES = 20
 
 
@@ -141,13 +143,21 @@ def places_of(spec: EnvironmentSpec, root: Path, key: str, given: Given = NOTHIN
     return Places(
         environment=root / f"{spec.kind}-{key}",
         work=root / f"work-{key}",
-        caches=root.parent / ".caches",
+        caches=_caches(root),
         wheels=wheels.shelf(),
         programs=programs(),
         lock=root / "building",
         installer=given.installer,
         packages=given.packages.path if given.packages is not None else None,
     )
+
+
+def _caches(root: Path) -> Path:
+    """Where pip keeps what it has built, and conda its packages: for all environments there, unless others could put
+    theirs into it.
+    """
+    shared = root.parent / _CACHES
+    return root / _CACHES if files.exchangeable_by(shared) else shared
 
 
 def script_of(spec: EnvironmentSpec, root: Path, given: Given = NOTHING_GIVEN) -> str:
@@ -159,9 +169,11 @@ def make(spec: EnvironmentSpec, root: Path, progress: Progress, *, given: Given 
     """The environment: made and proven now, or made before from the same inputs.
 
     Raises:
-        RunnerError: the directory holds something else, or as in ``failure``.
+        RunnerError: the directory holds something else, or others could exchange it, or as in ``failure``.
     """
     began = time.monotonic()
+    if root.exists():
+        directory.check_own(root)
     if not directory.is_free(root):
         what = "the directory is not empty, and holds no environment made by this program"
         raise UsageError(what, where=str(root), fix="choose another NAME")
@@ -171,6 +183,9 @@ def make(spec: EnvironmentSpec, root: Path, progress: Progress, *, given: Given 
         if given.packages is not None:
             package_directory.check(given.packages.path, given.packages.manifest, progress)
         root.mkdir(parents=True, exist_ok=True)
+        directory.check_own(root)
+        with suppress(OSError):  # before another user does
+            (root.parent / _CACHES).mkdir()
         with locked(root / "lock", progress.step):
             current = _current(inputs, root)
             if current is None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from runner.core import paths, process, process_identity
 from runner.core.errors import InfrastructureError, RefusedError, RunnerError, UsageError
-from runner.core.files import sha256
+from runner.core.files import exchangeable_by, sha256
 
 if TYPE_CHECKING:
     import docker
@@ -241,11 +241,11 @@ def _make_private(directory: Path) -> None:
 
 
 def _is_private(directory: Path) -> bool:
-    """Whether it is a directory and no link, belongs to this user, and is closed to all others."""
+    """Whether it is a directory and no link, belongs to this user, is closed to all others, who cannot exchange it."""
     with suppress(OSError):
         status = directory.lstat()
         ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
-        return ours and stat.S_IMODE(status.st_mode) & 0o777 == 0o700
+        return ours and stat.S_IMODE(status.st_mode) & 0o777 == 0o700 and not exchangeable_by(directory)
     return False
 
 

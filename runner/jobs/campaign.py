@@ -161,12 +161,15 @@ class Campaign:
         return self.path / self.folder / key
 
     def runs(self, key: str) -> tuple[Run, ...]:
-        """Every run directory of a launch, the oldest first; what else someone put there is none."""
+        """Every run directory of a launch, the oldest first; what else someone put there is none, nor is a run of
+        another user than the campaign's, to which a link could lead.
+        """
         if not _is_directory(self.launches(key)):
             return ()
         names = filter(is_whole_id, files.names_in(self.launches(key)))
         runs = (Run(self.launches(key) / name) for name in sorted(names, key=_in_order))
-        return tuple(run for run in runs if _is_directory(run.path))
+        owner = Run(self.path).owner
+        return tuple(run for run in runs if _is_directory(run.path) and run.owner == owner)
 
     def gone(self, log: Log, runs: Mapping[str, Sequence[Run]]) -> dict[str, dict[str, str]]:
         """What was launched, and is no run any more: a sentence by the run's id, by the launch's key. ``runs``: those

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -142,23 +141,22 @@ def git_reader(repository: Repository) -> Iterator[GitReader]:
     """Git with a directory of its own, whose configuration has the repository's harmless settings alone. Raises
     GitError: git is not there, or the repository's configuration cannot be read.
     """
-    with tempfile.TemporaryDirectory(prefix="gpu-runner-git-") as name:
-        own = Path(name)
+    with files.temporary_directory() as own:
         for folder in ("objects", "refs"):
             (own / folder).mkdir()
         (own / "HEAD").write_text(f"{repository.commit}\n" if repository.commit else "ref: refs/heads/none\n")
         (own / "config").write_text("[core]\n\trepositoryformatversion = 0\n")
         env = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
         env |= {
-            "GIT_DIR": name,
+            "GIT_DIR": str(own),
             "GIT_CONFIG_NOSYSTEM": "1",
             "GIT_CONFIG_GLOBAL": os.devnull,
             "GIT_ATTR_NOSYSTEM": "1",
             "GIT_OPTIONAL_LOCKS": "0",
             "GIT_NO_LAZY_FETCH": "1",
             "GIT_TERMINAL_PROMPT": "0",
-            "HOME": name,  # releases before 2.32 have no GIT_CONFIG_GLOBAL
-            "XDG_CONFIG_HOME": name,
+            "HOME": str(own),  # releases before 2.32 have no GIT_CONFIG_GLOBAL
+            "XDG_CONFIG_HOME": str(own),
             "LC_ALL": "C",
         }
         config = str(repository.common / "config")

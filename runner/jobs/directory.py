@@ -373,8 +373,11 @@ class Run:
 
     @property
     def owner(self) -> int:
-        """The user id of whose run it is. Raises OSError."""
-        return self.path.stat().st_uid
+        """The user id of whose run it is. Raises OSError; also where it is another directory than it was."""
+        about = self.path.stat()
+        if (about.st_dev, about.st_ino) != self._opened:
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), str(self.path))
+        return about.st_uid
 
     @property
     def ran_in(self) -> Path:

@@ -57,9 +57,7 @@ def find(run: str | None) -> Run:
 
 def matching_runs(wanted: str) -> tuple[Sequence[Run], bool]:
     """The runs that this may mean, and whether it is the whole directory, id, name or job of each, or a beginning."""
-    here = Path(wanted)
-    # A bare word is a directory here only where it is this user's: others could give theirs the name of any run.
-    for candidate in (here, index() / wanted) if "/" in wanted or _is_own(here) else (index() / wanted,):
+    for candidate in places_of(wanted, index()):
         if _is_run_directory(candidate):
             return [Run(candidate.resolve())], True
     runs = tuple(linked()) if wanted and "/" not in wanted else ()
@@ -68,6 +66,22 @@ def matching_runs(wanted: str) -> tuple[Sequence[Run], bool]:
     if whole or is_whole_id(wanted):
         return whole, bool(whole)
     return [each for each in runs if _is_beginning(each, wanted) and _is_run(each)], False
+
+
+def places_of(wanted: str, known: Path) -> tuple[Path, ...]:
+    """The directories that may be meant: that of this path, and the link among ``known``. A bare word is a directory
+    here only where it is this user's: others could give theirs the name of any run. Raises UsageError: a path through
+    another user's link, which leads where that user likes.
+    """
+    here, trusted = Path(wanted), (0, os.geteuid())
+    if "/" not in wanted:
+        return (here, known / wanted) if _is_own(here) else (known / wanted,)
+    for each in (here, *here.parents):
+        with suppress(OSError, ValueError):
+            if each.is_symlink() and each.lstat().st_uid not in trusted:
+                fix = "name the directory that is meant"
+                raise UsageError("this is another user's link", where=str(each), fix=fix)
+    return here, known / wanted
 
 
 def runs_of_sweep(wanted: str) -> list[Run]:

@@ -25,6 +25,7 @@ from runner.jobs.snapshot_copy import leads_out
 
 MOST_BYTES = 500_000_000
 MOST_FILES = 50_000
+REFUSED = 3
 _SIZE = struct.Struct(">Q")
 _BLOCK = 1 << 20
 _FIX = "keep data where the site has it, and name what stays here in .gitignore (`git init` first, if need be)"
@@ -143,11 +144,14 @@ def _exactly(of: IO[bytes], size: int) -> bytes:
 
 def main() -> None:
     """The receiver as a program: its directory, and the one that holds lists of what was sent. Status 1: the connection
-    was lost.
+    was lost; REFUSED: another user could exchange what would lie there.
     """
     directory, lists = Path(sys.argv[1]).absolute(), Path(sys.argv[2])
     for each in (directory, lists):
         each.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if whose := files.exchangeable_by(directory):
+        print(f"{directory} is {whose}: another user could exchange your files there", file=sys.stderr)
+        sys.exit(REFUSED)
     listing = lists / f"{files.key_of(str(directory))[:16]}.json"
     before = json.loads(listing.read_bytes()) if listing.exists() else []
     line = sys.stdin.buffer.readline()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shlex
 import socket
-import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -14,7 +13,7 @@ from typing import Literal
 
 import msgspec
 
-from runner.core import process
+from runner.core import files, process
 from runner.core.errors import UsageError
 from runner.jobs.directory import Run
 from runner.model.backends import SCHEDULERS
@@ -26,10 +25,17 @@ Kind = Literal["notebook", "tensorboard", "command"]
 # How a tunnel gets to the server: it is on this machine; by ssh to its node; or by TCP from the login node.
 Reach = Literal["here", "ssh", "tcp"]
 TOKEN, PLACE, _SOCKET = "serve/token", "serve/place.json", "serve/socket"  # see serve.py of gpu_runner_inside
-PROGRAM = ("python3", "-c", "from gpu_runner_inside.serve import main; main()")
 _LONGEST_PATH = 107 - len("/20261127-160000--1.99/")  # bytes of a Unix socket's (unix(7)), but for the run directory's
 _LOCAL_PORT = 8888  # of the person's machine
 _ANSWERS_S = 20.0
+
+
+def program_inside(module: str) -> tuple[str, ...]:
+    """What runs one of our modules as the program of a job. Python does not look in the directory where it starts: what
+    lies there may be another user's.
+    """
+    places = "import os, sys; sys.path[:] = [os.environ['RUNNER_LIB'], *filter(None, sys.path)]"
+    return "python3", "-c", f"{places}; from gpu_runner_inside.{module} import main; main()"
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -63,7 +69,7 @@ def program_of(kind: Kind, words: Sequence[str], request: Request, site: Site, *
         raise UsageError(f"no tunnel reaches a socket: {why_not}", where="{socket}", fix=fix)
     takes_socket = "{socket}" in text or (kind == "notebook" and not why_not)
     way = "socket" if takes_socket else "address" if reach == "tcp" else "loopback"
-    return (*PROGRAM, way, f"{idle_s:g}", kind, *words)
+    return (*program_inside("serve"), way, f"{idle_s:g}", kind, *words)
 
 
 def directions(run: Run, place: Place, reach: Reach, kind: Kind, token: str) -> tuple[str, str]:
@@ -81,7 +87,7 @@ def answers(run: Run, place: Place, reach: Reach) -> bool:
         return _answers((place.host, place.port) if place.port else _listening(run, place))
     config = run.plan.hosts.config if run.plan is not None and run.plan.hosts is not None else ""
     options = ("-o", "BatchMode=yes", "-o", "ConnectTimeout=10", *(("-F", config) if config else ()))
-    with tempfile.TemporaryDirectory() as directory:
+    with files.temporary_directory() as directory:
         forward = ("-N", "-L", f"{directory}/socket:{_listening(run, place)}", "--", _node(run))
         child = process.start(("ssh", *options, *forward), stdout=process.DEVNULL, stderr=process.DEVNULL)
         try:

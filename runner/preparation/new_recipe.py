@@ -126,13 +126,16 @@ def new_recipe(name: str, program: Sequence[str], start: Path) -> NewRecipe:
 
 def write_recipe(new: NewRecipe, directory: Path, start: Path) -> tuple[Path, ...]:
     """Write the folder; returns the files that were copied. A file that is already in its place stays as it is. Raises
-    RefusedError: the folder has a recipe, or another file of a name that would be copied; OSError: the folder cannot be
-    written.
+    RefusedError: the folder has a recipe, or another file of a name that would be copied, or is not this user's alone;
+    OSError: the folder cannot be written.
     """
     start = start.resolve()
     target = directory / FILE
     if os.path.lexists(target):
         raise RefusedError("there is a recipe already", where=str(target), fix="name another folder, or edit that file")
+    if whose := atomic.exchangeable_by(directory):
+        what = f"the folder is {whose}: another user could exchange what would run as you"
+        raise RefusedError(what, where=str(directory), fix="name another folder")
     to_copy = [file for file in new.files if not _is_same(start / file, directory / file)]
     taken = next((file for file in to_copy if os.path.lexists(directory / file)), None)
     if taken is not None:

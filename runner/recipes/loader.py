@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from runner.core import paths
+from runner.core import files, paths
 from runner.core.errors import UsageError
 from runner.core.strict_yaml import load
 from runner.core.text import instead
@@ -70,8 +70,8 @@ def every_name() -> tuple[str, ...]:
 
 def read_recipe(name_or_directory: str) -> LoadedRecipe:
     """A recipe that is shipped, or beside the configuration, by name; or a directory by path (with a ``/``, ``.``, or a
-    name that no such recipe has). Raises UsageError: there is none, or its ``recipe.yaml`` is invalid; says file:line
-    and key.
+    name that no such recipe has, and others cannot exchange). Raises UsageError: there is none, or its ``recipe.yaml``
+    is invalid; says file:line and key.
     """
     shipped = paths.share("recipes") / name_or_directory
     if "/" in name_or_directory or name_or_directory in (".", ".."):
@@ -82,6 +82,9 @@ def read_recipe(name_or_directory: str) -> LoadedRecipe:
         directory = paths.configured(f"recipes/{name_or_directory}/{FILE}")[0].parent
     elif (Path(name_or_directory) / FILE).is_file():
         directory = Path(name_or_directory).absolute()
+        if whose := files.exchangeable_by(directory):
+            what, fix = f"the recipe is {whose}, and would run as you", f"./{name_or_directory} if you trust its owner"
+            raise UsageError(what, where=f"--recipe {name_or_directory}", fix=fix)
     else:
         what = f"no recipe named {name_or_directory!r}"
         fix = instead(name_or_directory, every_name(), f"recipes: {', '.join(every_name())}, or a directory's path")

@@ -31,9 +31,9 @@ seen=${python:-python3}
 usable "$seen" || refuse "$seen is no Python 3.10 or newer ($("$seen" --version 2>/dev/null || echo "it does not start"))" "$other"
 has_venv "$python" || refuse "$python cannot make a virtual environment" "apt-get install python3-venv, or $other"
 
-packages=$(mktemp -d)
-trap 'rm -rf "$packages" "$target"' EXIT
+trap 'rm -rf "$target"' EXIT
 mkdir -p "$target/bin" "$modules/gpu-runner"
+packages=$(mktemp -d "$target/packages.XXXXXX") # not where others could exchange it
 "$python" -m venv "$target/python"
 pip() { "$target/python/bin/python" -m pip --disable-pip-version-check --quiet "$@"; }
 # All of the lock by its hashes; of these packages alone, what builds the package and what it needs to run.

@@ -43,9 +43,12 @@ def cluster_reason(env: Mapping[str, str], exists: Callable[[str], bool], progra
     return None
 
 
-# Looks, and imports nothing: torch alone would take seconds.
+# Looks, and imports nothing: torch alone would take seconds. Nothing of the directory where the user is, either: what
+# lies there may be another user's.
 _LOOK = """\
-import sys, importlib.util
+import sys
+sys.path[:] = [place for place in sys.path if place]
+import importlib.util
 print("{}.{}".format(*sys.version_info))
 for name in sys.argv[1:]:
     if importlib.util.find_spec(name) is None:

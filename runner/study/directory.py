@@ -237,7 +237,7 @@ def find_sweep(wanted: str | None) -> SweepDirectory | None:
     """
     if not wanted:
         return None
-    matching = [path for path in (Path(wanted), index() / wanted) if (path / SWEEP).is_file()][:1]
+    matching = [path for path in lookup.places_of(wanted, index()) if (path / SWEEP).is_file()][:1]
     if not matching and "/" not in wanted:
         matching = [
             index() / each for each in ids(SWEEP) if wanted in (name_of(each), *_arrays(index() / each, wanted))
@@ -272,8 +272,8 @@ def _arrays(path: Path, wanted: str) -> tuple[str, ...]:
 
 def _exactly(wanted: str) -> StudyDirectory | None:
     """The study of that whole id, directory or name; None for none."""
-    for path in (Path(wanted), index() / wanted):
-        if wanted and (path / STUDY).is_file():
+    for path in lookup.places_of(wanted, index()) if wanted else ():
+        if (path / STUDY).is_file():
             return _read(path)
     return None if not wanted or "/" in wanted else _one(wanted, [each for each in ids() if name_of(each) == wanted])
 

@@ -18,6 +18,7 @@ from typing import Protocol
 
 from runner.jobs.comparison import Difference, code_differences, plan_differences, recipe_difference
 from runner.jobs.directory import Run
+from runner.jobs.states import ensure_own
 from runner.model.job import CommandLine
 from runner.model.plan import PlanRecord
 from runner.model.request import RequestRecord
@@ -136,9 +137,11 @@ def resume(
         older: the request of a study that has only its command line.
 
     Raises:
-        RefusedError: another process is at work on it, or launches would now be of another program. Else as ``run``.
+        RefusedError: another process is at work on it, it is another user's, or launches would now be of another
+            program. Else as ``run``.
         WaitInterrupted: Ctrl-C while it waits.
     """
+    ensure_own(Run(study.path))  # what it asks for runs as this user
     if how.dry_run:
         return _resumed(study, how, caller, older)
     with study.exclusive(caller.say):
@@ -148,7 +151,10 @@ def resume(
 
 
 def cancel(study: StudyDirectory) -> tuple[str, ...]:
-    """Cancel all jobs of the study, and let nothing more be started; returns the ids of jobs that had not ended."""
+    """Cancel all jobs of the study, and let nothing more be started; returns the ids of jobs that had not ended. Raises
+    RefusedError: it is another user's.
+    """
+    ensure_own(Run(study.path))
     study.stop()
     return one_allocation.cancel(study) if study.study.way == "one-allocation" else separate.cancel(study)
 

@@ -3,36 +3,51 @@
 import os
 import shutil
 import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from runner.box import lifecycle
+from runner.box.root import location
+from runner.cli import remote
 from runner.cli.importer import command as importer
-from runner.core import lock
+from runner.core import files, lock, process_identity
 from runner.core.errors import Exit
 from runner.core.progress import Silent
+from runner.environments import collect, make
 from runner.environments import directory as environments
+from runner.environments.script import EnvironmentSpec, PackagesSpec
 from runner.figures.report import writing
+from runner.images import engine
+from runner.images.building import wheels
 from runner.images.conversion.squashfs import convert_source
 from runner.images.packing.mksquashfs import Source
 from runner.images.packing.rootfs import Config
-from runner.images.sources import credentials
+from runner.images.sources import blobs, credentials
 from runner.images.sources.credentials import Login
 from runner.images.store import integrity, store, stored_image
 from runner.images.store.store import Limits
 from runner.images.store.stored_image import StoredImage
 from runner.images.writable_root import tree_image
-from runner.jobs import directory, lookup, states
+from runner.jobs import directory, lookup, mirror, states
 from runner.jobs.directory import Run
 from runner.jobs.image_usage import prune_images
+from runner.model.image import Setup
 from runner.model.job import Submitted
+from runner.preparation.new_recipe import new_recipe, write_recipe
+from runner.recipes.loader import read_recipe
+from runner.study import directory as studies
+from runner.study import run
 from tests.support.daemons import Daemons
 from tests.support.ordinary_user import probe
+from tests.support.studies import left_run, on_disk, study
 from tests.support.users import ALICE, AS_ROOT, BOB, CAROL, GROUP, become, killed_as, open_directory, outcome_as, run_as
 
 pytestmark = [
@@ -291,6 +306,19 @@ def test_no_run_is_made_where_a_stranger_could_exchange_its_script(place: Path) 
 
 
 @pytest.mark.usefixtures("state")
+def test_no_run_is_made_below_a_strangers_directory(place: Path) -> None:
+    for mode in (0o1777, 0o755):
+        root = owned(owned(place / f"carols{mode}", CAROL, mode) / "runs", ALICE)
+        outcome = outcome_as(ALICE, directory.create, root, "x", 0.0)
+        assert f"below {root.parent}, which is user" in outcome.what
+        assert not list(root.iterdir())
+    root = owned(owned(place / "project", CAROL, 0o775) / "runs", ALICE)
+    os.chown(root.parent, CAROL, GROUP)
+    made = run_as(ALICE, lambda: directory.create(root, "x", 0.0).path.parent, groups=(GROUP,))
+    assert made == root, "a project's directory is its leader's"
+
+
+@pytest.mark.usefixtures("state")
 def test_a_strangers_directory_or_link_is_no_run_by_a_bare_name(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, owner in (("123", CAROL), ("124", ALICE)):
         (owned(place / "here" / name, owner) / "job.sh").touch()
@@ -305,6 +333,33 @@ def test_a_strangers_directory_or_link_is_no_run_by_a_bare_name(place: Path, mon
     here = place / "here"
     given = ("123", "124", "125", "./123")
     assert [run_as(ALICE, meant, name) for name in given] == [[], [here / "124"], [], [here / "123"]]
+
+
+def test_a_strangers_study_is_none_by_a_bare_name_and_leads_to_no_run_of_ones_own(
+    place: Path, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, here = study(gpus=(1,), repeats=1), owned(place / "here", 0, 0o1777)
+    key = asked.launches[0].key
+    os.chown(state, 0, 0)
+    hers = on_disk(owned(place / "hers", 0), asked)
+    left_run(hers, key)
+    train = on_disk(here, asked)
+    shutil.rmtree(train.path / "launches")
+    (train.path / "launches").symlink_to(hers.path / "launches")
+    for path, owner in ((place / "hers", ALICE), (state, ALICE), (train.path, CAROL)):
+        subprocess.run(["chown", "-RPh", f"{owner}:{owner}", path], check=True)
+    train.path.rename(here / "train")
+    (here / "link").symlink_to(hers.path)
+    os.chown(here / "link", CAROL, CAROL, follow_symlinks=False)
+    subprocess.run(["chmod", "-R", "a+rwX", here / "train"], check=True)
+    monkeypatch.chdir(here)
+    assert run_as(ALICE, lambda: studies.find("train").path) == hers.path
+    assert "another user's link" in outcome_as(ALICE, studies.find, "./link").what
+    assert "another user's link" in outcome_as(ALICE, lookup.find, f"./link/launches/{key}/x").what
+    assert len(run_as(ALICE, lambda: studies.find(str(hers.path)).runs(key))) == 1
+    assert run_as(ALICE, lambda: studies.find("./train").runs(key)) == ()
+    for call in (lambda: run.cancel(studies.find("./train")), lambda: run.resume(studies.find("./train"), *NO_ONE)):
+        assert f"belongs to user {CAROL}" in outcome_as(ALICE, call).what
 
 
 @pytest.mark.usefixtures("state")
@@ -332,7 +387,7 @@ def test_a_strangers_run_starts_no_program_of_his_and_gets_no_file(place: Path) 
 
 def test_what_a_stranger_put_where_ones_own_is_looked_for_is_refused(place: Path) -> None:
     root = owned(place / "scratch/gpu-runner/environments/mine", CAROL)
-    assert "environment mine is user" in outcome_as(ALICE, environments.find, "mine", str(place / "scratch"), "x").what
+    assert "mine is user" in outcome_as(ALICE, environments.find, "mine", str(place / "scratch"), "x").what
     os.mkfifo(root / "environment.json")
     os.chown(root, ALICE, ALICE)
     assert "not there" in outcome_as(ALICE, environments.find, "mine", str(place / "scratch"), "x").what
@@ -343,8 +398,89 @@ def test_what_a_stranger_put_where_ones_own_is_looked_for_is_refused(place: Path
     assert "another user's link" in outcome_as(ALICE, writing.check, link).what
 
 
+def test_no_environment_is_made_and_nothing_collected_where_a_stranger_could_exchange_it(place: Path) -> None:
+    spec = EnvironmentSpec("x", "virtualenv", "pytorch", Setup(), ())
+    root = owned(place / "envs/x", CAROL, 0o777)
+    assert "x is user" in outcome_as(ALICE, make.make, spec, root, Silent()).what
+    packages = PackagesSpec("pytorch", "cpu", (), Setup())
+    assert "x is user" in outcome_as(ALICE, collect.collect, packages, root, Silent()).what
+    assert not list(root.iterdir())
+    work = owned(owned(place / "wheels", ALICE) / ".collecting", CAROL, 0o777)
+    assert "collecting is user" in outcome_as(ALICE, collect.collect, packages, work.parent, Silent()).what
+    os.chown(root, ALICE, ALICE)
+    root.chmod(0o755)
+    assert run_as(ALICE, make.places_of, spec, root, "k").caches == root.parent / ".caches"
+    owned(root.parent / ".caches", CAROL, 0o777)
+    assert run_as(ALICE, make.places_of, spec, root, "k").caches == root / ".caches"
+
+
+def test_no_cache_that_others_may_write_to_is_used(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for owner, mode, whose in ((CAROL, 0o755, "user"), (ALICE, 0o777, "everybody's"), (0, 0o1777, "everybody's")):
+        monkeypatch.setenv("RUNNER_CACHE", str(owned(place / f"cache-{owner}-{mode}", owner, mode)))
+        for call in (blobs.directory, location, wheels.shelf):
+            arguments = ("22.05",) if call is location else ()
+            assert f"the cache directory is {whose}" in outcome_as(ALICE, call, *arguments).what
+    monkeypatch.setenv("RUNNER_CACHE", str(place / "cache-61002-none/x"))
+    owned(place / "cache-61002-none", CAROL, 0o777)
+    assert "the cache directory is below" in outcome_as(ALICE, blobs.directory).what, "where it would be made"
+
+
+def test_a_users_files_are_mirrored_into_no_strangers_directory(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    top, home = owned(place / "work/project-12345678", CAROL, 0o777), owned(place / "home", ALICE, 0o700)
+    monkeypatch.setattr(sys, "argv", ["mirror", str(top), str(home / "trees")])
+    assert f"SystemExit({mirror.REFUSED})" in outcome_as(ALICE, mirror.main).what
+    assert not list(top.iterdir())
+    program = home / ".cache/gpu-runner/remote/code-c/bin/gpu-runner"
+    program.parent.mkdir(parents=True)
+    program.write_text("#!/bin/sh\npwd\n")
+    subprocess.run(["chown", "-R", f"{ALICE}:{ALICE}", home], check=True)
+    program.chmod(0o755)
+    script = Path(remote.__file__).with_name("remote.sh").read_text()
+    for there, said in ((top, "another user's"), (home / "new", str(home / "new"))):
+        words = ("sh", "-c", script, "sh", "call", "1", "c", "k", "site", "login", "gpu-runner", "", str(there))
+        env = {"HOME": str(home), "PATH": "/usr/bin:/bin"}
+        done = subprocess.run([*become(ALICE), *words], env=env, capture_output=True, text=True, check=False)
+        assert said in done.stdout + done.stderr, done
+
+
+def test_a_strangers_recipe_is_named_by_its_path(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, owner in (("carols", CAROL), ("own", ALICE)):
+        recipe = owned(place / name, owner) / "recipe.yaml"
+        recipe.write_text(f"name: {name}\ndescription: x\nprogram: [x]\nimage: x\n")
+    monkeypatch.chdir(place)
+    assert [run_as(ALICE, read_recipe, name).recipe.name for name in ("own", "./carols")] == ["own", "carols"]
+    assert "the recipe is user" in outcome_as(ALICE, read_recipe, "carols").what
+    (owned(place / "work", ALICE) / "train.py").write_text("import horovod.torch\n")
+    folder, new = owned(place / "folder", CAROL, 0o777), new_recipe("mine", ("python", "train.py"), place / "work")
+    assert "the folder is user" in outcome_as(ALICE, write_recipe, new, folder, place / "work").what
+    assert not list(folder.iterdir())
+
+
+def test_git_and_sockets_are_served_where_no_one_else_renames(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def directory_above() -> Path:
+        with files.temporary_directory() as own:
+            return own.parent
+
+    def private() -> bool:
+        own = Path(tempfile.gettempdir()) / "sockets"
+        own.mkdir(mode=0o700)
+        return engine._is_private(own)
+
+    for number, (owner, mode, is_safe) in enumerate(((CAROL, 0o1777, False), (0, 0o777, False), (0, 0o1777, True))):
+        monkeypatch.setattr(tempfile, "tempdir", str(owned(place / f"tmp{number}", owner, mode)))
+        assert run_as(ALICE, directory_above) == (Path(tempfile.gettempdir()) if is_safe else Path("/tmp"))
+        assert run_as(ALICE, private) is is_safe
+
+
+def test_live_leases_of_a_stranger_hold_up_no_one(place: Path) -> None:
+    target = store_of(place)
+    for name in (".k.claim", f".k.claim.{BOB}"):
+        run_as(CAROL, lock._written, target / name, process_identity.unique())
+    assert run_as(BOB, store.lease_path, "k", target).name.startswith(f".k.claim.{BOB}~")
+
+
 def test_a_strangers_link_among_boxes_is_no_box(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RUNNER_CACHE", str(owned(place / "cache", 0, 0o777)))
+    monkeypatch.setenv("RUNNER_CACHE", str(owned(place / "cache", ALICE)))
     boxes, precious = owned(place / "cache/boxes", ALICE, 0o777), owned(place / "precious", ALICE)
     run_as(ALICE, (precious / "thesis").touch)
     run_as(CAROL, (boxes / "x").symlink_to, precious)
@@ -483,3 +619,4 @@ def store_of(place: Path, owner: int = 0, mode: int = 0o1777, group: int = 0) ->
 
 
 NAMES = ("x/y:1", DIGEST)
+NO_ONE: Any = (run.How(), None, None)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -131,8 +130,7 @@ def make(runs: Sequence[Run], file: Path, key: Path | None = None, study: StudyT
         OSError: a file cannot be read or written.
     """
     check_replaceable(file)
-    with tempfile.TemporaryDirectory(prefix="gpu-runner-") as directory:
-        data = Path(directory)
+    with files.temporary_directory() as data:
         bundled = tuple(_copied(run, data) for run in sorted(runs, key=lambda run: run.run_id))
         if len({run.run for run in bundled}) != len(bundled):
             raise UsageError("two of these runs have the same id", fix="put them into two bundles")

@@ -5,11 +5,10 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-import tempfile
 from pathlib import Path
 from typing import Literal
 
-from runner.core import process
+from runner.core import files, process
 from runner.core.errors import NotProvenError, UsageError
 
 NAMESPACE = "gpu-runner-bundle"
@@ -28,8 +27,8 @@ def sign(manifest: bytes, key: Path) -> bytes:
     """
     if not key.is_file():
         raise UsageError("there is no such key", where=str(key), fix="--sign FILE: a private ssh key, as of ssh-keygen")
-    with tempfile.TemporaryDirectory(prefix="gpu-runner-") as directory:
-        file = Path(directory) / "manifest"
+    with files.temporary_directory() as directory:
+        file = directory / "manifest"
         file.write_bytes(manifest)
         done = _keygen("sign", "-q", "-n", NAMESPACE, "-f", key, file)
         signature = file.with_name(f"{file.name}.sig")
@@ -57,8 +56,8 @@ def verify(manifest: bytes, signature: bytes | None, allowed: Path | None) -> tu
     _check_form(signature)
     if allowed is None and process.find("ssh-keygen") is None:
         return "not checked", ""
-    with tempfile.TemporaryDirectory(prefix="gpu-runner-") as directory:
-        file = Path(directory) / "signature"
+    with files.temporary_directory() as directory:
+        file = directory / "signature"
         file.write_bytes(signature)
         common, text = ("-n", NAMESPACE, "-s", file), manifest.decode("ascii")
         checked = _keygen("check-novalidate", *common, text=text)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -16,7 +15,7 @@ from typing import Any, BinaryIO
 import msgspec
 
 from runner.core.errors import NotProvenError, UsageError
-from runner.core.files import UnusableFileError, open_regular, sha256
+from runner.core.files import UnusableFileError, open_regular, sha256, temporary_directory
 from runner.core.hide import REDACTED
 from runner.figures.bundle import bag, signature
 from runner.figures.bundle.bag import LEAST_FILES, is_member
@@ -40,10 +39,9 @@ def verify(file: Path, allowed: Path | None = None, figures: Figures | None = No
         UsageError: it cannot be read, or ``allowed`` not be used.
     """
     try:
-        with open_regular(file) as opened, tempfile.TemporaryDirectory(prefix="gpu-runner-") as directory:
+        with open_regular(file) as opened, temporary_directory() as data:
             digests, tags = _hashed(opened)
             state, signer = signature.verify(tags[bag.TAG_MANIFEST], tags.get(bag.SIGNATURE), allowed)
-            data = Path(directory)
             opened.seek(0)
             for name, content in _members(opened):
                 if name.startswith(bag.DATA):

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import re
-import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runner.core import paths
 from runner.core.errors import UsageError
-from runner.core.files import files_below, key_of, tree_hash
+from runner.core.files import files_below, key_of, temporary_directory, tree_hash
 from runner.core.progress import Progress
 from runner.images.building import engine_build
 from runner.images.building.build import INPUTS_LABEL, BuiltImage, described, made_once
@@ -85,10 +83,9 @@ def add(
     def make() -> Image:
         base = EngineBase(_FOLDER, built.reference, built.digest, {"NCCL": nccl}, platform)
         labels = {INPUTS_LABEL: inputs, "gpu-runner.packages": " ".join(lines)}
-        with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
-            file.write("".join(f"{line}\n" for line in lines))
-            file.flush()
-            files = [*folder, (f"containers/{_FOLDER}/requirements.txt", Path(file.name))]
+        with temporary_directory() as place:
+            (place / "requirements.txt").write_text("".join(f"{line}\n" for line in lines))
+            files = [*folder, (f"containers/{_FOLDER}/requirements.txt", place / "requirements.txt")]
             args = {"FRAMEWORK": framework}
             return engine_build.run(client, base, progress, files=files, tag=target, args=args, labels=labels)
 

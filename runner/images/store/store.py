@@ -98,14 +98,12 @@ def stranger(image: StoredImage) -> str:
 
 def lease_path(key: str, store: Path) -> Path:
     """The lease on this key's conversion, for ``lease.leased``: of this user alone where another one holds the first,
-    whose result would not be believed.
+    whose result would not be believed; of this process where another one holds that, too.
     """
     path = store / f".{key}.claim"
-    return (
-        path
-        if owners.believed(path, store) or not os.path.lexists(path)
-        else path.with_name(f"{path.name}.{os.geteuid()}")
-    )
+    own = path.with_name(f"{path.name}.{os.geteuid()}")
+    free = (each for each in (path, own) if owners.believed(each, store) or not os.path.lexists(each))
+    return next(free, own.with_name(f"{own.name}~{process_identity.unique()}"))
 
 
 @contextmanager

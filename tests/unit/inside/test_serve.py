@@ -9,18 +9,22 @@ from pathlib import Path
 
 import pytest
 
+from runner.jobs.service import program_inside
 from tests.support.tunnels import SERVER
 from tests.support.waiting import until
 
 MODULES = Path(__file__).parents[3] / "recipes/lib/modules"
-MAIN = "from gpu_runner_inside.serve import main; main()"
 
 
-def started(run: Path, *words: str) -> "subprocess.Popen[str]":
+def started(run: Path, *words: str, **more: str) -> "subprocess.Popen[str]":
+    """In a directory where another user may have left modules."""
     (run / "attached").touch()
-    env = {**os.environ, "RUNNER_RUN_DIR": str(run), "PYTHONPATH": str(MODULES)}
-    argv, pipe = [sys.executable, "-c", MAIN, *words], subprocess.PIPE
-    return subprocess.Popen(argv, text=True, env=env, stdout=pipe, stderr=pipe)
+    (run / "here").mkdir()
+    for name in ("gpu_runner_inside", "json", "jupyterlab"):
+        (run / f"here/{name}.py").write_text("raise SystemExit('run as another user')")
+    env = {**os.environ, "RUNNER_RUN_DIR": str(run), "RUNNER_LIB": str(MODULES), **more}
+    argv, pipe = [sys.executable, *program_inside("serve")[1:], *words], subprocess.PIPE
+    return subprocess.Popen(argv, text=True, cwd=run / "here", env=env, stdout=pipe, stderr=pipe)
 
 
 @pytest.mark.parametrize(("way", "listens"), [("socket", ["{socket}"]), ("loopback", ["{address}", "{port}"])])
@@ -41,6 +45,17 @@ def test_it_keeps_its_token_to_its_owner_and_ends_once_no_one_is_connected(
             child.wait(4)
     err = child.communicate(timeout=20)[1]
     assert (child.returncode, "no connection for 2 s" in err, serve.exists()) == (0, True, False)
+
+
+def test_jupyter_is_the_environments(tmp_path: Path) -> None:
+    package = tmp_path / "site/jupyterlab"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "__main__.py").write_text("import json, sys; print(json.dumps(sys.argv))")
+    child = started(tmp_path, "loopback", "0", "notebook", "--more", PYTHONPATH=str(package.parent))
+    out, err = child.communicate(timeout=20)
+    assert child.returncode == 0, err
+    assert json.loads(out)[0] == str(package / "__main__.py") and json.loads(out)[-1] == "--more"
 
 
 @pytest.mark.parametrize(("program", "says"), [("no-such-program", "cannot be run"), ("false", "")])

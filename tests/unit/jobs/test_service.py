@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from runner.core.errors import UsageError
-from runner.jobs.service import PROGRAM, Kind, program_of
+from runner.jobs.service import Kind, program_inside, program_of
 from runner.model.request import Request
 from runner.sites.loader import read_site
 
@@ -28,7 +28,7 @@ def words_of(kind: Kind, words: str, runs: str, ssh: bool | None) -> tuple[str, 
     ],
 )
 def test_where_it_listens(kind: Kind, words: str, runs: str, ssh: bool | None, way: str) -> None:
-    assert words_of(kind, words, runs, ssh) == (*PROGRAM, way, "60", kind, *words.split())
+    assert words_of(kind, words, runs, ssh) == (*program_inside("serve"), way, "60", kind, *words.split())
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,15 @@
 """By which sshd ``shell --ssh`` may get into a job of a site."""
 
+from pathlib import Path
+
 import msgspec
 import pytest
 
+from runner.cli.shell import _access_to
 from runner.core.errors import RefusedError
+from runner.jobs.directory import REQUEST, Run
 from runner.jobs.ssh import access_of
+from runner.model.request import Request, RequestRecord
 from runner.sites.loader import read_site
 
 
@@ -26,3 +31,14 @@ def test_what_is_unknown_is_refused_with_the_question_for_support(nodes: bool | 
     with pytest.raises(RefusedError, match="technion says neither") as raised:
         access_of(msgspec.structs.replace(read_site("technion"), ssh_to_nodes=nodes))
     assert "May I run `sshd -i` as myself" in raised.value.fix
+
+
+def test_a_file_called_as_the_site_where_it_was_submitted_is_not_its_file(tmp_path: Path) -> None:
+    (tmp_path / "local").write_text("extends: local\nuser_sshd: true\n")  # of another user, who may write there
+    run = Run(tmp_path)
+    run.write(REQUEST, RequestRecord(Request(1, directory=str(tmp_path)), "local"))
+    with pytest.raises(RefusedError, match="the site local says neither"):
+        _access_to(run)
+    (tmp_path / "local.yaml").write_text("extends: local\nname: mine\nuser_sshd: true\n")
+    run.write(REQUEST, RequestRecord(Request(1, directory=str(tmp_path), site="local.yaml")))
+    assert _access_to(run) == "own sshd"

@@ -140,6 +140,15 @@ def test_what_a_python_lacks_is_reported_with_its_fix(monkeypatch: pytest.Monkey
     assert missing_modules(())[0] == "no python3 is in PATH"
 
 
+def test_modules_in_the_users_directory_are_not_imported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "importlib.py").write_text("raise SystemExit('run as another user')")
+    monkeypatch.chdir(tmp_path)
+    python = tmp_path / "python3"
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')  # no package has imported it before
+    python.chmod(0o755)
+    assert missing_modules(("json",), python) == ("", "")
+
+
 @pytest.mark.parametrize(
     ("words", "name"),
     [

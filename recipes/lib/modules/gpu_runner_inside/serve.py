@@ -26,9 +26,12 @@ from gpu_runner_inside.hold import PATIENCE_S, hold
 from gpu_runner_inside.launcher.network import free_port, resolve
 
 _POLL_S = 0.5
+# What lies in the directory where the job starts may be another user's, and is no module of the server.
+_ELSEWHERE = "import os, sys; sys.path[:] = filter(None, sys.path);"
+_NOTEBOOK = f"{_ELSEWHERE} import runpy; runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)"
 # As ``tensorboard``, whose every path begins with the token then, and which prints that in no log.
 _TENSORBOARD = (
-    "import os, sys; from tensorboard import main, program;"
+    f"{_ELSEWHERE} from tensorboard import main, program;"
     "sys.argv += ['--path_prefix', '/' + os.environ['RUNNER_SERVE_TOKEN']];"
     "program.WerkzeugServer.print_serving_message = lambda server: None; main.run_main()"
 )
@@ -50,7 +53,8 @@ class Server:
             modules = [name for name in ("jupyterlab", "notebook", "jupyter_server") if find_spec(name)]
             if not modules:
                 sys.exit("this Python has no Jupyter: pip install jupyterlab ipykernel")
-            words = [sys.executable, "-m", modules[0], "--no-browser", "--allow-root", *at, "--port-retries=0", *words]
+            given = ["--no-browser", "--allow-root", *at, "--port-retries=0", *words]
+            words = [sys.executable, "-c", _NOTEBOOK, modules[0], *given]
         elif kind == "tensorboard":
             words = [sys.executable, "-c", _TENSORBOARD, "--host={address}", "--port={port}", "--logdir", *words]
         for name, value in (("{socket}", self._path), ("{port}", str(self._port)), ("{address}", self._host)):

@@ -16,8 +16,10 @@ case $data:$(stat -f -c %t -- "$data" 2>/dev/null) in
 /*:ef53 | /*:58465342 | /*:9123683e | /*:2fc12fc1 | /*:f2f52010 | /*:1021994 | /*:794c7630) ;;
 *) exit 0 ;;
 esac
+[ -O "$data" ] || [ "$(stat -c %u -- "$data")" = 0 ] || exit 0   # whoever owns it can exchange what is in it
 record=$data/.gpu-runner-job-
-: >"$record${3%%[!0-9]*}"
+rm -f -- "$record${3%%[!0-9]*}"
+(set -C; : >"$record${3%%[!0-9]*}")   # through no link that another user has left
 for old in "$data"/pyxis_*; do
   name=${old##*/}
   [[ $name =~ ^pyxis_([1-9][0-9]*_)?([1-9][0-9]*)[.](0|[1-9][0-9]*)$ ]] || continue

@@ -25,16 +25,16 @@ is_dead() {
 say() { echo "$(hostname): cannot stage the image: $*" >&2; rm -rf -- "$stage"; exit 1; }
 stage=$1 live=$2 alone=$3 image=$4 bytes=$5 sum=$6; shift 6
 ours() { [ ! -L "$1" ] && [ -O "$1" ] && [ "$(cat -- "$1/node")" = "$(uname -n)" ]; } 2>/dev/null
+[ -z "$(find "${stage%/*}/" -maxdepth 0 '(' -perm /022 ! -perm -1000 -o ! -user 0 ! -user "$(id -u)" ')')" ] || {
+  echo "$(hostname): cannot stage the image: others may exchange what lies in ${stage%/*} (chmod +t; chown)" >&2
+  exit 1
+}
 own=$(job_of "$stage")
 for old in "${stage%/*}/gpu-runner-stage-"*; do
   ours "$old" || continue
   job=$(job_of "$old")   # ours: of an earlier start of this job
   if [ "$job" = "$own" ] || is_dead "$old" || is_left "$job" "$live" "$alone" "$own"; then rm -rf -- "$old"; fi
 done
-[ -z "$(find "${stage%/*}/" -maxdepth 0 -perm /022 ! -perm -1000)" ] || {
-  echo "$(hostname): cannot stage the image: others may exchange what lies in ${stage%/*} (chmod +t)" >&2
-  exit 1
-}
 # shellcheck disable=SC2015  # either failing is the fault
 mkdir -m 700 -- "$stage" && uname -n >"$stage/node" || {
   echo "$(hostname): cannot stage the image: $stage cannot be made, or is no disk of this node alone" >&2

@@ -42,7 +42,7 @@ runner_control() {
   local runner_i runner_fifo runner_way runner_ear runner_ways=() runner_beat=0
   runner_grace=38   # then ssh itself is ended; less than runner.backends.schedulers.local waits
   for runner_i in "${!runner_hosts[@]}"; do
-    runner_fifo=$(mktemp -u) && mkfifo -m 600 -- "$runner_fifo" || exit
+    runner_fifo=$(TMPDIR=/tmp mktemp -u) && mkfifo -m 600 -- "$runner_fifo" || exit
     exec {runner_way}<>"$runner_fifo"
     exec {runner_ear}<"$runner_fifo"
     rm -f -- "$runner_fifo"

@@ -16,6 +16,7 @@ from runner.model.step import RUN_DIRECTORY, StepSpec, Text
 from runner.model.step import Var as Variable
 from tests.support.plans import PLAN
 from tests.support.shell_files import library, stand_in
+from tests.support.users import AS_ROOT, CAROL
 
 NODE = os.uname().nodename
 LIVE = "11 12"  # the jobs that Slurm knows; ours is 12
@@ -115,6 +116,19 @@ def test_a_disk_that_nodes_share_is_refused(tmp_path: Path) -> None:
     assert (disk / OWN / "image.sqsh").read_bytes() == b"x"
 
 
+@AS_ROOT
+def test_a_disk_of_another_user_is_refused(tmp_path: Path) -> None:
+    disk, old = tmp_path / "disk", tmp_path / "disk/gpu-runner-stage-5"
+    old.mkdir(parents=True)  # ours, which that user may have renamed
+    (old / "node").write_text(f"{NODE}\n")
+    os.chown(disk, CAROL, CAROL)
+    disk.chmod(0o1777)
+    plan = msgspec.structs.replace(PLAN, stage=str(disk))
+    done = once_a_node(common.staged_step(plan, runtime("apptainer")), tmp_path, runner_stage=f"{disk}/{OWN}")
+    assert done.returncode == 1 and "others may exchange what lies in" in done.stderr
+    assert [path.name for path in disk.iterdir()] == [old.name]
+
+
 def test_of_enroots_containers_only_those_of_this_node_and_of_ended_jobs(tmp_path: Path) -> None:
     """A stand-in lists containers as one data path that nodes share holds them."""
     mine = [f"runner-{job}-{NODE}" for job in ("5", "11", "12", "13", "4711.123.abcd1234")]
@@ -168,6 +182,11 @@ def test_of_pyxis_containers_only_steps_of_ended_jobs(tmp_path: Path) -> None:
     removed = {*OF_ENDED_STEPS, "pyxis_8.1"}
     ours = {".gpu-runner-job-12", ".gpu-runner-job-14"}
     assert left() == every - removed - RECORDS | ours
+    (tmp_path / "precious").write_text("thesis")
+    (data / ".gpu-runner-job-12").unlink()
+    (data / ".gpu-runner-job-12").symlink_to(tmp_path / "precious")  # by another user, who may write there
+    assert left() == every - removed - RECORDS | ours
+    assert (tmp_path / "precious").read_text() == "thesis"
     log = {f"{NODE}: removing {name}, of a job that has ended" for name in removed}
     assert set((tmp_path / "logs/cleanup.log").read_text().splitlines()) == log
 

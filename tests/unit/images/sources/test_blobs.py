@@ -24,6 +24,7 @@ OTHER_USER = 65534
 def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The layer's place in the cache of a user who lets others read everything."""
     monkeypatch.setenv("RUNNER_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "cache").mkdir(mode=0o755)
     before = os.umask(0)
     yield blobs.directory() / DIGEST.removeprefix("sha256:")
     os.umask(before)

@@ -118,10 +118,26 @@ def _upwards(path: str) -> Iterator[str]:
 
 
 def _is_kept(path: str) -> bool:
-    """Whether no other user can rename what is in it; of a user's own directory, its group is trusted."""
+    """Whether no other user can rename what is in it, as its owner can, too; of a user's own directory, its group is
+    trusted, and of a group that the user is in, the owner.
+    """
     about = os.stat(path)
+    of_project = not about.st_mode & 0o002 and about.st_gid in (os.getegid(), *os.getgroups())
+    if about.st_uid not in (0, os.geteuid(), _unmapped()) and not of_project:
+        return False
     others = 0o002 if about.st_uid == os.geteuid() else 0o022
     return not about.st_mode & others or about.st_mode & stat.S_ISVTX != 0
+
+
+def _unmapped() -> int | None:
+    """The id that all users have whom a container's user namespace does not know, root among them; None without one."""
+    with suppress(OSError, ValueError):
+        with open("/proc/sys/kernel/overflowuid", "rb") as file, open("/proc/self/uid_map", "rb") as known:
+            unknown = int(file.read())
+            ranges = [tuple(map(int, line.split())) for line in known]
+        if not any(first <= unknown < first + count for first, _, count in ranges):
+            return unknown
+    return None
 
 
 def _opened(base: str, name: str) -> tuple[str, int] | None:

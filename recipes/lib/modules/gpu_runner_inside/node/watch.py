@@ -149,8 +149,10 @@ def _serve(watch: Watch, listener: socket.socket) -> None:
         with connection:
             connection.settimeout(1.0)
             peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)  # pid, uid, gid: unix(7)
+            if int.from_bytes(peer[4:8], sys.byteorder) != os.getuid():
+                return  # who says nothing would hold up the others
             which = connection.recv(8).decode("ascii", "replace")
-            if int.from_bytes(peer[4:8], sys.byteorder) != os.getuid() or _MARK.match(which) is None:
+            if _MARK.match(which) is None:
                 return
             watch.mark(which)
             try:
