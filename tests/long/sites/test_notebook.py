@@ -3,21 +3,24 @@ and in a container; both in a browser; a wrong token and another user, refused e
 """
 
 import os
+import sys
 import time
 from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 from PIL import Image
 
 from runner.box import Box
+from runner.core.paths import cache_dir
 from runner.images.store.stored_image import StoredImage
 from tests.support.browser import tab
-from tests.support.commands import Runner, ran
+from tests.support.commands import Runner, extended, ran
 from tests.support.served_pictures import DOCS, MOST_BYTES, environment, notebook, packages, tensorboard
 from tests.support.tunnels import served
-from tests.support.users import AS_ROOT
+from tests.support.users import AS_ROOT, open_directory
 
 pytestmark = AS_ROOT
 TIMES, MOST_S = 500, 15.0
@@ -70,6 +73,34 @@ def test_the_pictures_of_the_page(runner: Runner, cluster: Box, modules: Path) -
         text, picture = tensorboard(browser, here, runner, *env)
         assert {"dgx01", "loss", "TensorBoard"} <= set(text.split())
         assert_shows_much(BytesIO(picture), DOCS / "tensorboard.png")
+
+
+def test_a_kernel_for_a_sites_jupyterhub(runner: Runner, squashfs: StoredImage, modules: Path) -> None:
+    """As on the page. The hub's server is a job, by itself or as a step, of which the kernel is a step."""
+    shown = (
+        (DOCS / "jobs.md")
+        .read_text()
+        .partition("**A site's JupyterHub**")[2]
+        .partition("    gpu-runner shell --ssh")[0]
+    )
+    commands = dedent("\n".join(line for line in shown.splitlines() if line.startswith("    ")))
+    with open_directory() as cwd:
+        of_image = {"env": {"PYTHONPATH": str(modules)}, "mounts": [{"source": str(modules), "target": str(modules)}]}
+        site = extended(runner.site, cwd, runtimes=["charliecloud"], ways={"charliecloud": of_image})
+        (cwd / "config.yaml").write_text(f"site: {site}\n")
+        (cwd / "cell.py").write_text(CELL)
+        (cwd / "gpu-runner").write_text(f'#!/bin/sh\nPYTHONPATH={DOCS.parent} exec {sys.executable} -m runner "$@"\n')
+        (cwd / "gpu-runner").chmod(0o755)
+        run = "jupyter run --kernel ours cell.py"
+        (cwd / "job.sh").write_text(
+            f"#!/bin/bash -e\n{commands.replace('IMAGE', squashfs.digest)}\n{run}\nsrun --cpus-per-task=2 {run}\n"
+        )
+        path = f"{cwd}:{modules}/bin:{runner.clients}:{Path(sys.executable).parent}:/usr/bin:/bin"
+        env = {"HOME": str(cwd), "PATH": path, "PYTHONPATH": str(modules), "RUNNER_CACHE": str(cache_dir())}
+        env |= {"RUNNER_CONFIG": str(cwd / "config.yaml"), "RUNNER_STATE": str(cwd / "state")}
+        words = ("--wait", "--parsable", "--gpus=1", "--time=9", "--output=job.out", "job.sh")
+        job = ran([runner.clients / "sbatch", *words], cwd=cwd, env=env, timeout_s=300).out.strip()
+        assert (cwd / "job.out").read_text().count(f"\n42 {job} dgx0") == 2
 
 
 def assert_shows_much(*pictures: BytesIO | Path) -> None:

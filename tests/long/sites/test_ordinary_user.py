@@ -1,8 +1,9 @@
 """What the page of each site begins with, typed by an ordinary user in a box of the site's shape: the script, a job to
-its verdict, and its state. As root: ``test_ways.py``.
+its verdict, its state, and what is done by hand. As root: ``test_ways.py``.
 """
 
 import json
+import shlex
 from collections.abc import Callable
 
 import pytest
@@ -41,3 +42,13 @@ def test_the_first_commands_of_a_page_by_an_ordinary_user(
         verdict = result(user(*job, "--wait", "--json", code=6).out)["verdict"]
         assert len(verdict["reasons"]) == 1 and verdict["reasons"][0].endswith("saw no GPU"), verdict
         assert "not-proven" in user("status").out
+
+        # By hand: the line of salloc that `run` prints, and in its shell two runs; a shell, and Jupyter, which the
+        # nodes' own Python lacks.
+        run = ("run", "--gpus", "1", *job[3:])
+        salloc = user(*run, code=3).err.partition("fix:")[2].splitlines()[0]
+        twice = (*shlex.split(salloc), "sh", "-c", '"$@"; "$@"', "sh")
+        assert user(*run, code=6, before=twice).out.count("saw no GPU") == 2
+        by_hand = ("--site", str(file), "--image", image)
+        assert user("shell", *by_hand, "--", "sh", "-c", "echo $SLURM_NTASKS").out.splitlines()[-1] == "1"
+        assert "this Python has no Jupyter" in user("jupyter", *by_hand, code=1).err
