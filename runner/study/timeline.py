@@ -19,10 +19,12 @@ _FIRST_STEP = "first-step"  # which a program may leave
 
 
 def timelines(runs: Sequence[Run]) -> Iterator[ChainTimes]:
-    """Of each chain all of whose attempts that have begun are among these runs."""
+    """Of each chain all of whose attempts that have begun are among these runs, and noted which checkpoint they had:
+    those of earlier versions did not.
+    """
     for chain in dict.fromkeys(filter(None, map(chain_of, runs))):
         begun = [Run(path.parent) for path in chain.glob(f"{LAUNCHES}/*/*/{_BEGAN}")]
-        if {run.path for run in begun} <= {run.path for run in runs}:
+        if {run.path for run in begun} <= {run.path for run in runs if (run.path / _RESUMES).exists()}:
             yield timeline(chain, sorted(begun, key=lambda run: int(run.path.parent.name)))
 
 

@@ -45,8 +45,7 @@ def attempt(chain: Path, number: int, resumes: str = "", **times: int) -> Run:
     plan = msgspec.structs.replace(PLAN, tasks_per_node=(2,), job_name=f"train.{number}", attempt=number, attempts=9)
     run.write("plan.json", plan)
     run.write("verdict.json", judge(collect(run, msgspec.structs.replace(COMPLETED, phase="failed"))))
-    if resumes:
-        (run.path / "resumes").write_text(str(float(resumes) + 10_000) + "\n")
+    (run.path / "resumes").write_text(f"{float(resumes) + 10_000}\n" if resumes else "")
     names = {
         "began": "began",
         "met": "ranks/1.start.json",
@@ -88,7 +87,12 @@ def test_an_attempt_that_goes_on_is_in_no_sum(attempts: list[Run]) -> None:
     (attempts[2].path / "verdict.json").unlink()
     (chain,) = timelines(attempts)
     assert chain.attempts[-1].end == "" and chain.kept_s == 165.5
-    assert list(timelines(attempts[:2])) == []  # not all of it
+
+
+def test_of_a_part_of_a_chain_or_one_of_an_earlier_version_there_is_none(attempts: list[Run]) -> None:
+    assert list(timelines(attempts[:2])) == []
+    (attempts[1].path / "resumes").unlink()
+    assert list(timelines(attempts)) == []
 
 
 def test_a_report_shows_it(attempts: list[Run]) -> None:
