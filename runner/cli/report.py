@@ -14,7 +14,7 @@ from runner.core.columns import lines_of
 from runner.core.errors import UsageError
 from runner.core.text import gpus_text
 from runner.figures.report import writing
-from runner.figures.tables import run_columns, settings_text
+from runner.figures.tables import attempt_columns, goodput_text, run_columns, settings_text
 from runner.model.report import Report
 from runner.study.directory import find_subjects
 from runner.study.readers import bundle_of, report_of
@@ -64,6 +64,9 @@ def report_lines(report: Report, width: int | None) -> list[str]:
         made += ["", *point_lines(report.study.points, report.unit, width), *loss_lines(report.study.losses, width)]
     else:
         made += ["", *lines_of(run_columns(report.rows), report.rows, width)]
+    for chain in report.chains:
+        made += ["", *wrapped_all([f"{chain.name}: {goodput_text(chain)}"], width)]
+        made += lines_of(attempt_columns(), chain.attempts, width)
     return made + wrapped_all(_notes(report), width)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections.abc import Sequence
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 _STATES = tuple(dict.fromkeys((*get_args(State), *get_args(Outcome))))
 _LAST, _LAST_STUDIES = 20, 5
+_NOT_THERE = re.compile("NodeNotAvail|DOWN")  # in Slurm's reasons for which a job waits
 _WATCH_EVERY_S = 5.0  # schedulers are asked less often
 
 
@@ -162,6 +164,9 @@ def _show_run(wanted: str, *, as_json: bool) -> int:
         for attempt in sweep.submitted if sweep.sweep.is_chain and not as_json else ():
             if isinstance(state := standing(attempt, warn=warn), Verdict):
                 show([f"{attempt.name}: {'; '.join((state.outcome, *state.reasons[:1]))}"])
+            elif sweep.left_out and state.progress.state and _NOT_THERE.search(state.progress.state.reason):
+                fix = f"to let it start on those that are left out: scontrol update JobId={state.job_id} ExcNodeList="
+                show([f"{attempt.name}: the nodes that it may have are not available; {fix}"])
         show([f"later attempts leave out {', '.join(sweep.left_out)}"] if sweep.left_out and not as_json else [])
         show([f"no attempt follows: {sweep.end}"] if sweep.end and not as_json else [])
         return code

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from runner.core.columns import Cell, Column
-from runner.core.text import first_of, percent, rate, seconds, span, with_span
+from runner.core.text import duration, first_of, percent, rate, seconds, span, with_span
 from runner.model.figure import in_words
-from runner.model.report import RankFacts, Row, RunReport
+from runner.model.report import AttemptTimes, ChainTimes, RankFacts, Row, RunReport
 from runner.model.study import Estimate, Loss, LossRow, PointFacts, StudyFacts
 
 MOST_SERIES = 4
@@ -113,6 +113,28 @@ def rank_columns(*, demonstration: bool) -> tuple[Column[Ranked], ...]:
         Column(named, lambda r: slow if r.rank.slow else "", own),
         Column("", values={"demonstration": "run.row.demonstration", "doubts": lambda r: _doubts(r.run.row)}),
     )
+
+
+def attempt_columns() -> tuple[Column[AttemptTimes], ...]:
+    """The time line of a chain."""
+    return (
+        Column("attempt", values="attempt", right=True),
+        Column("began", lambda each: f"{each.began:%Y-%m-%d %H:%M:%S}" if each.began else ""),
+        Column("start-up", lambda each: seconds(each.start_up_s), right=True),
+        Column("counts", lambda each: seconds(each.kept_s), right=True),
+        Column("repeated", lambda each: seconds(each.lost_s), right=True),
+        Column("end", lambda each: each.end or "running"),
+    )
+
+
+def goodput_text(chain: ChainTimes) -> str:
+    """``goodput 97.1 % apart from start-up, which took 12 s of 5 min``."""
+    if chain.goodput is None:
+        return "goodput is not known yet"
+    own = "" if chain.by_first_step else " (until its ranks had met: the program leaves no `first-step`)"
+    whole_s = chain.start_up_s + chain.kept_s + chain.lost_s
+    took = f"{duration(chain.start_up_s)} of {duration(whole_s)}"
+    return f"goodput {percent(chain.goodput)} apart from start-up, which took {took}{own}"
 
 
 class Lost(NamedTuple):

@@ -123,6 +123,44 @@ class RunReport(msgspec.Struct, frozen=True):
     problem: str = ""
 
 
+class AttemptTimes(msgspec.Struct, frozen=True):
+    """An attempt of a chain (``submit --until-done``).
+
+    Attributes:
+        began: its job's script. end: how it ended; empty while that is unknown.
+        start_up_s: from then until its first step: a file ``first-step`` in the run directory, which the program may
+            leave; else until all ranks had met.
+        kept_s: from then until the newest checkpoint that the next attempt has, or the end where the program was done.
+        lost_s: from then until its end.
+    """
+
+    attempt: int
+    run: str
+    began: Time | None
+    start_up_s: float
+    kept_s: float
+    lost_s: float
+    end: str
+
+
+class ChainTimes(msgspec.Struct, frozen=True):
+    """Where the time of a chain's attempts went; the sums are of those that have ended.
+
+    Attributes:
+        goodput: kept / (kept + lost): what counts of the time of all attempts but their start-up; None without any.
+        by_first_step: each attempt left ``first-step``; else what a program does before its first step is no start-up.
+    """
+
+    chain: str
+    name: str
+    attempts: tuple[AttemptTimes, ...]
+    start_up_s: float
+    kept_s: float
+    lost_s: float
+    goodput: float | None
+    by_first_step: bool
+
+
 class Highlight(msgspec.Struct, frozen=True):
     """One thing to see first: a name, its value, and what it means in a few words."""
 
@@ -143,6 +181,7 @@ class Report(msgspec.Struct, frozen=True):
         environment: of all runs together. cite: sentences to quote.
         expected: of a study, its points against the ranges that the cost model gives; else why_not_expected.
         files: what was written, by name. doubts: about the figures of the rows, together.
+        chains: those that rows are attempts of.
     """
 
     schema: Literal["1"]
@@ -162,3 +201,4 @@ class Report(msgspec.Struct, frozen=True):
     why_not_expected: str = ""
     files: tuple[str, ...] = ()
     doubts: tuple[Doubt, ...] = ()
+    chains: tuple[ChainTimes, ...] = ()

@@ -22,10 +22,8 @@ from runner.model.request import Mount
 from runner.model.verdict import Verdict
 from runner.preparation import job
 from runner.preparation.job import PreparedJob
-from runner.study.directory import SweepDirectory, create_sweep, next_attempt
+from runner.study.directory import CHECKPOINTS, SweepDirectory, create_sweep, next_attempt
 from runner.study.question import check_user_budget
-
-_CHECKPOINTS = "checkpoints"  # in the chain's directory
 
 
 def first_attempt(prepared: PreparedJob, most: int, gpu_hours: float | None) -> PreparedJob:
@@ -47,7 +45,7 @@ def first_attempt(prepared: PreparedJob, most: int, gpu_hours: float | None) -> 
 
 def with_attempt(plan: Plan, chain: Path, number: int, most: int) -> Plan:
     """The plan as an attempt's. A container sees the checkpoints in the run directory: no image needs a mount point."""
-    host, seen = str(chain / _CHECKPOINTS), f"{RESULTS}/{_CHECKPOINTS}"
+    host, seen = str(chain / CHECKPOINTS), f"{RESULTS}/{CHECKPOINTS}"
     name = plan.job_name.rpartition(".")[0] if plan.attempt else plan.job_name
     mounts = tuple(mount for mount in plan.mounts if mount.target != seen)
     is_mounted = RUNTIMES[plan.runtime].is_container and not plan.host_paths
@@ -62,7 +60,7 @@ def start(first: PreparedJob, command: CommandLine) -> tuple[Run, str]:
     most, name = first.plan.attempts, first.plan.job_name.rpartition(".")[0]
     asked = Sweep({str(number): {"attempt": str(number)} for number in range(1, most + 1)}, command, is_chain=True)
     chain = create_sweep(Path(first.request.runs), name, asked, time.time())
-    (chain.path / _CHECKPOINTS).mkdir(mode=0o700)
+    (chain.path / CHECKPOINTS).mkdir(mode=0o700)
     for number in range(most, 0, -1):
         attempt = job.as_launch(first, with_attempt(first.plan, chain.path, number, most))
         place = chain.launches(str(number))

@@ -29,6 +29,8 @@ from runner.model.study import Study
 from runner.study.plan import is_whole
 
 SICK = "sick"  # of a chain, which its attempts (chain.sh) write
+CHECKPOINTS = "checkpoints"  # of all of them
+DONE = "the program is done"  # why no attempt follows, by chain.sh
 _MOST = 8  # that a message names
 _ID = re.compile(r"\d{8}-\d{6}-(?P<name>.+)-(study|sweep|chain)(\.\d+)?\Z")
 

@@ -21,6 +21,7 @@ from runner.model.output import ExportedRun, MadeBundle
 from runner.model.report import Report
 from runner.study.directory import StudyDirectory, Subject, find_subject, find_sweep
 from runner.study.gather import facts, figures
+from runner.study.timeline import timelines
 
 
 def side(text: str) -> Side:
@@ -119,7 +120,8 @@ def report_of(subjects: Sequence[Subject], warn: Warn) -> tuple[Report, str]:
     studies = [each for each in subjects if not isinstance(each, Run)]
     if not studies:
         more = f"-and-{len(runs) - 1}-more" if len(runs) > 1 else ""
-        return runs_report([(run, _state(run, warn)) for run in runs]), f"{runs[0].run_id}{more}"
+        report = runs_report([(run, _state(run, warn)) for run in runs])
+        return msgspec.structs.replace(report, chains=tuple(timelines(runs))), f"{runs[0].run_id}{more}"
     if len(subjects) > 1:
         others = f"{len(studies)} studies" if not runs else f"a study and {counted(len(runs), 'run')}"
         raise UsageError(

@@ -1,6 +1,7 @@
 """Chains of attempts on a real Slurm: what ends an attempt and not the chain, and what ends the chain."""
 
 import json
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -58,6 +59,35 @@ def test_a_sick_node_is_left_out(chain: Chain) -> None:
     ecc = f"{first} (attempt 1: uncorrectable ECC error)"
     assert f"later attempts leave out {ecc}, {second} (attempt 2: it failed)\n" in said
     assert "x.1: infrastructure; rank 0" in said
+
+
+def test_a_node_that_is_down_is_no_other_one(chain: Chain) -> None:
+    chain.submit(*NATIVE).goes_on(1)
+    (first,) = chain.nodes(1)
+    (other,) = {"dgx01", "dgx02"} - {first}
+    set_down = ("scontrol", "update", f"NodeName={other}", "State=DOWN", "Reason=test")
+    chain.daemons.inside(*set_down)
+    fail_gpu(chain, 1)
+    chain.goes_on(2)
+    assert chain.nodes(2) == [first]
+
+    chain.daemons.await_up(other)
+    fail_gpu(chain, 2)
+    chain.goes_on(3)
+    assert chain.nodes(3) == [other]
+
+    chain.daemons.cut_power(other)  # with the script there, and the next one leaves the first node out
+    try:
+        chain.daemons.inside(*set_down)
+        (command,) = until(
+            lambda: re.findall(r"x\.4: .* are left out: (.*)\n", chain.runner("status", "x", code=0).out)
+        )
+        chain.daemons.inside(*command.split())
+        chain.goes_on(4)
+        assert chain.nodes(4) == [first]
+        chain.runner("cancel", "x", code=0)
+    finally:
+        chain.daemons.begin(other)
 
 
 def test_ranks_that_could_not_meet_are_tried_again(chain: Chain) -> None:

@@ -2,10 +2,12 @@
 
 import json
 import re
+import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 
@@ -36,6 +38,21 @@ def allowed(nodes: Box, tmp_path: Path) -> Runner:
 @pytest.mark.parametrize("runtime", ["native", "charliecloud"])
 def test_ssh_scp_and_a_tunnel(runtime: str, nodes: Box, squashfs: StoredImage, tmp_path: Path) -> None:
     assert_ssh_scp_and_a_tunnel(runtime, nodes, squashfs.digest, tmp_path)
+
+
+def test_the_session_of_the_page(allowed: Runner, squashfs: StoredImage, tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs/jobs.md").read_text()
+    shown = dedent(page[page.index("    $ ssh ") :].partition("\n\n")[0])
+    run = waiting_job(allowed, "--name", "train", "--runtime", "charliecloud", "--image", squashfs.digest)
+    (tmp_path / "model.pt").write_bytes(b"weights")
+    config = shlex.quote(f"{run}/ssh/0/config")
+    lines = [f'{name}() {{ command {name} -F {config} "$@"; }}' for name in ("ssh", "scp")]
+    for line in shown.splitlines():
+        if line.startswith("$ "):
+            lines.append(f"echo {shlex.quote(line)}; {line[2:].replace('20261127-160000-train-1', run.name)}")
+    said = ran(["bash", "-ec", "\n".join(lines)], cwd=tmp_path, env=allowed.environment(), timeout_s=120)
+    assert said.out.strip() == shown
+    allowed("cancel", run.name, code=0)
 
 
 def test_another_key_user_or_host_is_refused(allowed: Runner) -> None:

@@ -9,17 +9,19 @@ from zlib import crc32
 
 from tests.support.commands import Runner
 from tests.support.daemons import Daemons
+from tests.support.documents import result
 from tests.support.waiting import until
 
-EVERY = 5  # steps between two checkpoints
+EVERY, STEP_S = 5, 0.1  # steps between two checkpoints, and what one takes
 # It goes on until a file `last` beside it names the last step.
 PROGRAM = f"""
 import json, os, time, zlib
 from pathlib import Path
 state, last = Path(os.environ["RUNNER_CHECKPOINT_DIR"], "state"), Path("last")
 step, value = json.loads(state.read_text()) if state.exists() else (0, 0)
+Path(os.environ["RUNNER_RUN_DIR"], "first-step").touch()
 while not last.exists() or step < int(last.read_text()):
-    time.sleep(0.1)
+    time.sleep({STEP_S})
     if Path("ecc-" + os.environ["RUNNER_ATTEMPT"]).exists():
         raise SystemExit("CUDA error: uncorrectable ECC error encountered")
     step, value = step + 1, zlib.crc32(b"%d" % (step + 1), value)
@@ -68,8 +70,10 @@ class Chain:
         until(lambda: self.log(attempt).count("\n") > EVERY, f"attempt {attempt} has a checkpoint", timeout_s=200)
         assert self.jobs() <= 2
 
-    def goes_through(self, *ends: Callable[["Chain", int], None]) -> None:
-        """Its attempts end so; the last one is done as if none had ended, with at most one interval repeated each."""
+    def goes_through(self, *ends: Callable[["Chain", int], None]) -> float:
+        """Its attempts end so; the last one is done as if none had ended, with at most one interval repeated each.
+        Returns its goodput by ``report``, which is no better than that of the steps.
+        """
         for attempt, end in enumerate(ends, 1):
             self.goes_on(attempt)
             end(self, attempt)
@@ -83,12 +87,21 @@ class Chain:
         steps = [int(line) for attempt in range(1, len(ends) + 2) for line in self.log(attempt).split()]
         assert set(steps) == set(range(1, last + 1))
         assert len(steps) - last <= EVERY * len(ends)
+        document = self.runner("report", self.home.name, "--json", "-o", f"{self.home}/report", code=0).out
+        (chain,) = result(document)["chains"]
+        times = ", ".join(f"{name} {chain[f'{name}_s']:.1f} s" for name in ("start_up", "kept", "lost"))
+        of_steps = last / len(steps)
+        print(f"\n{len(ends)} ends: goodput {chain['goodput']:.1%}, by number of steps {of_steps:.1%}, {times}")
+        assert len(chain["attempts"]) == len(ends) + 1
+        assert chain["kept_s"] >= last * STEP_S
+        assert chain["goodput"] <= of_steps + 0.05  # steps take as long as others let them
+        return float(chain["goodput"])
 
 
 def reach_limit(chain: Chain, attempt: int) -> None:
-    """Slurm looks every 30 s for jobs whose time is over. Limits are minutes; their ends are not."""
+    """Slurm looks every 30 s for jobs whose time is over. Limits are minutes; their ends are not, and never past."""
     job = chain.file(attempt, "job.id").read_text().strip()
-    chain.daemons.inside("scontrol", "update", f"JobId={job}", "EndTime=now")
+    chain.daemons.inside("scontrol", "update", f"JobId={job}", "EndTime=now+5")
 
 
 def kill(chain: Chain, attempt: int) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from runner.core.columns import Table
+from runner.core.columns import Table, for_page
 from runner.core.text import DASH, counted, gpus_text, rate
 from runner.figures.report.gallery import MOST_ROWS, gallery, rows_table
 from runner.figures.report.picture import Markup, Picture, tag
 from runner.figures.report.summary import against
-from runner.figures.tables import interval, launch_text
+from runner.figures.tables import attempt_columns, goodput_text, interval, launch_text
 from runner.model.expectation import Comparison
 from runner.model.figure import in_words
 from runner.model.report import Highlight, Report
@@ -57,6 +57,9 @@ def _main(report: Report) -> Iterator[Markup]:
     if report.study is not None and report.study.gaps:
         gaps = [tag("p", f"{each}.") for each in report.study.gaps]
         yield _section("Launched, and gone: figures without these runs may be chosen ones", *gaps)
+    for chain in report.chains:
+        about = tag("p", *_prose(f"{chain.name}: {goodput_text(chain)}."))
+        yield _section("Time line", about, _table(for_page(attempt_columns(), chain.attempts), "Attempts of the chain"))
     yield from _expected(report)
     unsound = [each for each in report.detailed if each.problem]
     if unsound:

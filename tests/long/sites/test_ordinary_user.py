@@ -1,8 +1,9 @@
 """What the page of each site begins with, typed by an ordinary user in a box of the site's shape: the script, a job to
-its verdict, and its state. As root: ``test_ways.py``.
+its verdict, its state, and what is done by hand. As root: ``test_ways.py``.
 """
 
 import json
+import shlex
 from collections.abc import Callable
 
 import pytest
@@ -41,3 +42,11 @@ def test_the_first_commands_of_a_page_by_an_ordinary_user(
         verdict = result(user(*job, "--wait", "--json", code=6).out)["verdict"]
         assert len(verdict["reasons"]) == 1 and verdict["reasons"][0].endswith("saw no GPU"), verdict
         assert "not-proven" in user("status").out
+
+        # By hand: two runs in the shell of the `salloc` line that `run` prints. A shell needs a real container.
+        run = ("run", "--gpus", "1", *job[3:])
+        salloc = user(*run, code=3).err.partition("fix:")[2].splitlines()[0]
+        twice = (*shlex.split(salloc), "sh", "-c", '"$@"; "$@"', "sh")
+        assert user(*run, code=6, before=twice).out.count("saw no GPU") == 2
+        for verb in ("shell", "jupyter"):
+            assert "#SBATCH --nodes=1\n" in user(verb, "--site", str(file), "--image", image, "--dry-run").out

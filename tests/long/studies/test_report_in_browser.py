@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import os
-import select
-import shutil
-import subprocess
 import sys
-import tempfile
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 import pytest
@@ -22,14 +15,13 @@ import pytest
 from runner.cli.results import json_schema
 from runner.figures.report.gather import runs_report, study_report
 from runner.figures.report.writing import write
-from runner.setup.machine import Package, install_packages
+from tests.support.browser import Scheme, Tab, tab
 from tests.support.commands import ran
 from tests.support.json_schema import faults
 from tests.support.reports import launch_facts, measured_run, study_facts, whole_study
 from tests.support.timed import SUBMIT
 
 ROOT = Path(__file__).resolve().parents[3]
-Scheme = Literal["light", "dark"]
 SCREENS: tuple[tuple[int, Scheme], ...] = ((360, "light"), (360, "dark"), (1440, "light"), (1440, "dark"))
 HOSTILE = "</style><script>window.hacked = 1</script><img src=x onerror='window.hacked = 1'>\x1b[2J\u202e"
 WIDE = "a-host-name-without-any-place-to-break-it-" * 4
@@ -104,8 +96,8 @@ def browser() -> Iterator[Tab]:
 
 
 @pytest.fixture(scope="module")
-def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Name -> page: of a study, of a run on 1,024 ranks, and of one whose every name is hostile or very long."""
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Name -> address: of a study, of a run on 1,024 ranks, and of one whose every name is hostile or very long."""
     root = tmp_path_factory.mktemp("reports")
     study = whole_study(root / "runs of the study")
     study = msgspec.structs.replace(study, demonstration="demonstration, no performance claim: CPU")
@@ -126,7 +118,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     }
     for name, report in reports.items():
         write(report, root / name, print)
-    return {name: root / name / "report.html" for name in reports}
+    return {name: (root / name / "report.html").as_uri() for name in reports}
 
 
 def test_a_real_study_is_reported(browser: Tab, tmp_path: Path) -> None:
@@ -142,7 +134,7 @@ def test_a_real_study_is_reported(browser: Tab, tmp_path: Path) -> None:
     assert [len(each["ranks"]) for each in result["detailed"]] == [2, 1]
     assert "no performance claim" in result["demonstration"]
     browser.complaints.clear()
-    browser.open(tmp_path / "report/report.html", 360, "dark")
+    browser.open((tmp_path / "report/report.html").as_uri(), 360, "dark")
     names = browser.names("image")
     assert len(names) >= 5 and all("Demonstration, no performance claim." in name for name in names)
     assert browser.complaints == []
@@ -151,7 +143,7 @@ def test_a_real_study_is_reported(browser: Tab, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["study", "large", "hostile"])
 @pytest.mark.parametrize(("width", "scheme"), SCREENS)
 def test_a_page_fits_is_legible_and_asks_for_nothing(
-    browser: Tab, pages: dict[str, Path], name: str, width: int, scheme: Scheme
+    browser: Tab, pages: dict[str, str], name: str, width: int, scheme: Scheme
 ) -> None:
     browser.complaints.clear()
     browser.open(pages[name], width, scheme)
@@ -191,7 +183,7 @@ def overlaps(texts: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
                     yield one["text"], other["text"]
 
 
-def test_a_screen_reader_gets_a_name_and_a_table_for_each_picture(browser: Tab, pages: dict[str, Path]) -> None:
+def test_a_screen_reader_gets_a_name_and_a_table_for_each_picture(browser: Tab, pages: dict[str, str]) -> None:
     browser.open(pages["study"], 1440, "light")
     pictures = [name for name in browser.names("image") if name]
     assert len(pictures) == browser.evaluate("document.querySelectorAll('figure').length") == 8
@@ -201,129 +193,6 @@ def test_a_screen_reader_gets_a_name_and_a_table_for_each_picture(browser: Tab, 
     assert all(tables) and len(tables) == 8 + browser.evaluate("document.querySelectorAll('section table').length")
 
 
-def test_it_is_printed_with_its_pictures(browser: Tab, pages: dict[str, Path], tmp_path: Path) -> None:
+def test_it_is_printed_with_its_pictures(browser: Tab, pages: dict[str, str], tmp_path: Path) -> None:
     browser.open(pages["study"], 1440, "light")
     assert browser.printed().startswith(b"%PDF-")
-
-
-PACKAGE = Package("chromium-headless-shell", ("chromium-headless-shell",), "opens pages in tests")
-FONTS = Package("fonts-liberation", (), "has the letters of these pages")
-_ANSWER_S = 30.0
-
-
-def browser_program() -> str:
-    """A Chromium of this machine; Debian's is installed where there is none (96 MB, some 15 s)."""
-    names = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
-    present = next(filter(None, map(shutil.which, names)), None)
-    if present is None:
-        install_packages([PACKAGE, FONTS], lambda _line: None)
-        present = shutil.which(PACKAGE.name)
-        assert present is not None
-    return present
-
-
-class Tab:
-    """An open page.
-
-    Attributes:
-        complaints: what its console and its log said of errors and warnings, and what it tried to fetch.
-    """
-
-    def __init__(self, process: subprocess.Popen[bytes], to: int, back: int) -> None:
-        self._process, self._to, self._back = process, to, back
-        self._number, self._buffer, self._session = 0, b"", ""
-        self.complaints: list[str] = []
-        target = self.call("Target.createTarget", url="about:blank")["targetId"]
-        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-        for domain in ("Page", "Runtime", "Log", "Network", "Accessibility"):
-            self.call(f"{domain}.enable")
-
-    def call(self, method: str, **parameters: Any) -> Any:
-        """The answer to a command of the protocol; events that come before it are looked at."""
-        self._number += 1
-        message: dict[str, Any] = {"id": self._number, "method": method, "params": parameters}
-        if self._session:
-            message["sessionId"] = self._session
-        os.write(self._to, json.dumps(message).encode() + b"\0")
-        while (answer := self._next()).get("id") != self._number:
-            self._look_at(answer)
-        assert "error" not in answer, f"{method}: {answer['error']}"
-        return answer["result"]
-
-    def open(self, page: Path, width: int, scheme: Literal["light", "dark"], height: int = 900) -> None:
-        """Load a page as a screen of that width shows it."""
-        self.resize(width, height)
-        self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
-        self.call("Page.navigate", url=page.resolve().as_uri())
-        deadline = time.monotonic() + _ANSWER_S
-        while self.evaluate("document.readyState") != "complete":
-            assert time.monotonic() < deadline, "the page does not load"
-            time.sleep(0.02)
-
-    def resize(self, width: int, height: int) -> None:
-        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
-
-    def printed(self) -> bytes:
-        return base64.b64decode(self.call("Page.printToPDF", printBackground=True)["data"])
-
-    def evaluate(self, expression: str) -> Any:
-        answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True)
-        assert "exceptionDetails" not in answer, answer
-        return answer["result"].get("value")
-
-    def names(self, role: str) -> list[str]:
-        """The accessible names of everything that has this role."""
-        nodes = self.call("Accessibility.getFullAXTree")["nodes"]
-        shown = [node for node in nodes if not node["ignored"] and node.get("role", {}).get("value") == role]
-        return [node.get("name", {}).get("value", "") for node in shown]
-
-    def _next(self) -> dict[str, Any]:
-        while b"\0" not in self._buffer:
-            ready, _, _ = select.select([self._back], [], [], _ANSWER_S)
-            assert ready, "the browser does not answer"
-            read = os.read(self._back, 1 << 20)
-            assert read, "the browser has ended"
-            self._buffer += read
-        message, _, self._buffer = self._buffer.partition(b"\0")
-        answer: dict[str, Any] = json.loads(message)
-        return answer
-
-    def _look_at(self, event: dict[str, Any]) -> None:
-        method, about = event.get("method"), event.get("params", {})
-        if method in ("Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded"):
-            self.complaints.append(json.dumps(about)[:500])
-        elif method == "Network.requestWillBeSent" and not about["request"]["url"].startswith(
-            ("file:", "data:", "about:")
-        ):
-            self.complaints.append(f"fetches {about['request']['url']}")
-
-
-@contextmanager
-def tab() -> Iterator[Tab]:
-    to_read, to_write = os.pipe()
-    back_read, back_write = os.pipe()
-
-    def give_pipes() -> None:
-        # By copies: one of the pipes may have the other's number.
-        reading, writing = os.dup(to_read), os.dup(back_write)
-        os.dup2(reading, 3)
-        os.dup2(writing, 4)
-
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
-        process = subprocess.Popen(
-            [browser_program(), "--headless", "--remote-debugging-pipe", "--no-sandbox", "--disable-gpu",
-             "--no-first-run", "--disable-dev-shm-usage", "--hide-scrollbars", f"--user-data-dir={profile}"],
-            pass_fds=(3, 4), preexec_fn=give_pipes, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,  # noqa: PLW1509
-        )  # fmt: skip
-        os.close(to_read)
-        os.close(back_write)
-        try:
-            yield Tab(process, to_write, back_read)
-        finally:
-            process.terminate()
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(20)
-            process.kill()
-            process.wait(20)
-            os.close(to_write)
-            os.close(back_read)

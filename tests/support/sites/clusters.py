@@ -172,8 +172,8 @@ def cluster(site: str, directory: Path, slurm: str = "") -> Iterator[Cluster]:
 
 COMPILER = ("gcc", "-shared", "-fPIC", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-o")
 MODULES = """\
-module() { printf "%s\\n" "$*" >>"$SLURM_SUBMIT_DIR/modules"; }
-conda() { printf "conda %s\\n" "$*" >>"$SLURM_SUBMIT_DIR/modules"; }
+module() { printf "%s\\n" "$*" >>"${SLURM_SUBMIT_DIR:-.}/modules"; }
+conda() { printf "conda %s\\n" "$*" >>"${SLURM_SUBMIT_DIR:-.}/modules"; }
 """
 # What the golden scripts and the sites' own ways source: of nodes whose own Python serves.
 ENVIRONMENTS = f"""

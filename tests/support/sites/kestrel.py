@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,15 +42,17 @@ class Kestrel:
     daemons: Daemons
     home: Path
 
-    def __call__(self, *words: str, code: int = 0, env: dict[str, str] | None = None) -> Output:
-        """A command line of the user's, on the cluster's login node."""
+    def __call__(
+        self, *words: str, code: int = 0, env: dict[str, str] | None = None, before: Sequence[str] = ()
+    ) -> Output:
+        """A command line of the user's, on the cluster's login node; ``before``: what starts it there."""
         variables = {
             "HOME": str(self.home), "USER": "alice", "LOGNAME": "alice", "PATH": "/usr/local/bin:/usr/bin:/bin",
             "RUNNER_STATE": f"{self.home}/state", "PYTHONPATH": str(CHECKOUT), "RUNNER_DRIVER_TIMEOUT_S": "0",
         } | (env or {})  # fmt: skip
         inside = (self.daemons.box.bin_dir / "in-box", *become(ALICE, reads=True), "env", "-i")
         given = (f"{name}={value}" for name, value in variables.items())
-        start = ("sh", "-c", 'cd "$HOME" && exec "$@"', "sh", sys.executable, "-m", "runner")
+        start = ("sh", "-c", 'cd "$HOME" && exec "$@"', "sh", *before, sys.executable, "-m", "runner")
         return ran((*inside, *given, *start, *words), timeout_s=300, cwd="/", code=code)
 
 

@@ -1,6 +1,7 @@
 # shellcheck shell=bash disable=SC2034,SC2154,SC2329  # what job.sh and other files set and call
 # Functions of an attempt of a chain (submit --until-done), on its first node, outside any container. Of the chain:
-#   launches/N/RUN/   the run directory of attempt N; in it `job.id` once it is queued, `began` once it has begun
+#   launches/N/RUN/   the run directory of attempt N; in it `job.id` once it is queued, `began` once it has begun, and
+#                     `resumes`, when the newest checkpoint was written that there was then
 #   checkpoints/      of all attempts; `done` in it: the program says that its work is done
 #   sick              nodes that later attempts leave out: NODE, ATTEMPT and what was wrong, with tabs between
 #   ended             why no attempt follows
@@ -27,6 +28,7 @@ runner_begin_attempt() {
     fi
     mkdir -p checkpoints   # where a container sees those of the chain
     printf '%s\n' "$SLURM_JOB_ID" >job.id
+    find "$runner_chain/checkpoints/" -type f -printf '%T@\n' | sort -n | tail -n 1 >resumes
     : >began
   fi
   if [ "$1" -lt "$2" ]; then runner_queue "$(( $1 + 1 ))"; else runner_end_chain 'its attempts are used up'; fi
@@ -98,7 +100,7 @@ runner_is_blameless() {
 }
 
 # Queues attempt $1 for when this job has ended, once, in the environment of a login shell, as `submit` does; without
-# the sick nodes if Slurm has enough others.
+# the sick nodes if Slurm has enough others that are not down.
 runner_queue() {
   local runner_next runner_id runner_without
   runner_next=$(runner_attempt "$1")
@@ -108,7 +110,9 @@ runner_queue() {
     runner_unset_shape
     cd -- "$runner_next" && exec </dev/null || exit
     set -- timeout 60 env -u SLURM_JOB_ID sbatch --parsable --dependency="afterany:$SLURM_JOB_ID"
-    { [ -s "$runner_chain/sick" ] && "$@" --exclude="${runner_without//$'\n'/,}" job.sh; } || "$@" job.sh
+    runner_without=--exclude=${runner_without//$'\n'/,}
+    { [ -s "$runner_chain/sick" ] && "$@" --test-only "$runner_without" job.sh >/dev/null 2>&1 &&
+      "$@" "$runner_without" job.sh; } || "$@" job.sh
   ); then
     echo "attempt $1 could not be queued" >&2
     runner_end_chain "attempt $1 could not be queued: see logs/batch.err of attempt $(( $1 - 1 ))"

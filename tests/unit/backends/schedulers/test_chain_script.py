@@ -83,6 +83,12 @@ def test_an_attempt_begins_and_queues_the_next(
     assert left(chain, "ended", "asked", "launches/4/run/job.id") == [ended, queued, job]
 
 
+def test_an_attempt_notes_the_time_of_the_checkpoint_that_it_has(chain: Path) -> None:
+    os.utime(chain / "checkpoints", (1, 1))
+    assert printed(chain, "runner_begin_attempt 3 5") == ""
+    assert float(left(chain, "launches/3/run/resumes")[0]) == 1050
+
+
 @pytest.mark.parametrize(
     ("code", "notices", "state", "errors", "why"),
     [
@@ -161,12 +167,13 @@ def test_a_sick_node_is_left_out(xids: list[int], line: str, errors: str, sick: 
     assert left(chain, "sick", "ended", "cancelled", "asked") == [sick, ended, "8", queued if sick else ""]
 
 
-def test_without_enough_other_nodes_none_is_left_out(chain: Path) -> None:
+@pytest.mark.parametrize(
+    ("refused", "says"), [("--exclude", ""), ("--test-only", ""), ("afterany:7 --exclude", "no\n")]
+)
+def test_without_enough_other_nodes_none_is_left_out(refused: str, says: str, chain: Path) -> None:
+    """Slurm has no others, they are down, or went down meanwhile."""
     (chain / "sick").write_text("n1\t2\tit failed\n")
-    stand_in(
-        chain.parent,
-        "sbatch",
-        'case "$*" in *--exclude*) echo no >&2; exit 1 ;; esac; echo "$*" >../../../asked; echo 9',
-    )
-    assert printed(chain, "runner_queue 4") == "no\n"
+    refuses = f'case "$*" in *{refused.replace(" ", "?")}*) echo no >&2; exit 1 ;; esac'
+    stand_in(chain.parent, "sbatch", f'{refuses}; echo "$*" >../../../asked; echo 9')
+    assert printed(chain, "runner_queue 4") == says
     assert left(chain, "asked", "launches/4/run/job.id") == [QUEUED.removesuffix(" SLURM_CONF=/c"), "9"]
