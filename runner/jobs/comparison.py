@@ -231,7 +231,12 @@ FACTS = (
         lambda ran: "demonstration" if ran.figure and ran.figure.demonstration else "performance",
         "compare curve",
     ),
-    Fact("command", "command line", lambda ran: "\0".join(hidden_command(ran.plan.program)), "repeats point"),
+    Fact(
+        "command",
+        "command line",
+        lambda ran: "\0".join(inputs.without_names(hidden_command(ran.plan.program))),
+        "repeats point",
+    ),
     Fact("image", "image", lambda ran: image_text(ran.plan.image), "repeats study"),
     Fact("env", "environment", lambda ran: f"{ran.plan.env} {ran.plan.unset}", "repeats point"),
     Fact("own-env", "environment", lambda ran: f"{_without_fabric(ran.plan.env)} {ran.plan.unset}", "sizes"),

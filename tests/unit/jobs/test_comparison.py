@@ -133,6 +133,9 @@ RAN_WITH = RanWith(
 LATER = {"began_s": 300.0, "ended_s": 400.0}
 
 
+CACHED = {**READ, "cache.json": ("text 1", 150.0), "cache.bin": ("", 150.0)}  # by the first
+
+
 def with_inputs(**own: Any) -> dict[str, Any]:
     of_first = {name: own.pop(name) for name in ("read", "written", "modules", "installed", "sources") if name in own}
     first = msgspec.structs.replace(RAN_WITH.first, **of_first)
@@ -196,6 +199,8 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     "module that was added": (with_inputs(read={**READ, "local.py": ("text 2", 40.0)}), "read"),
     "module of a child": (with_inputs(read={**READ, "eval.py": ("text 2", 50.0)}), "read"),
     "file that was removed": (with_inputs(read={"b.bin": ("1", 50.0)}), "read own-read"),
+    "file that the first alone read, of no cache": (with_inputs(read={**READ, "in.txt": ("text 2", 50.0)}), "read"),
+    "settings that one alone read": (with_inputs(read={**CACHED, "in.yaml": ("text 2", 50.0)}), "read own-read"),
     "modules": ({"load": (("module", "load", "cuda/12"),)}, "setup own-setup"),
     "transport": ({"transport": "sockets"}, "setup"),
     "processors": ({"cpus_per_task": 9}, "setup"),
@@ -316,11 +321,43 @@ def test_what_changes_no_program_makes_no_other_one(question: Any, other: dict[s
         {"sources": {}},  # of a launcher that recorded none
         {"read": {**READ, "net.py": ("text 1", 50.0)}},  # of which a launcher of before had the module alone
         {"modules": {"other.py": "1"}, "installed": {"horovod": {"x": "text 1"}, "torch": {"optim": "text 1"}}},
+        {"read": {**READ, "data.bin": ("", 50.0), "b.bin": ("", 60.0)}},  # large
         {"installed": {"big": {"a": "9 state 2", "b": "9 state 2"}, "torch": {"nn": "7 state 1"}}},  # anew, and larger
     ],
 )
 def test_what_programs_do_with_files_makes_no_other_one(question: Any, own: dict[str, Any]) -> None:
     assert unlike(question, [ONE, dataclasses.replace(ONE, **with_inputs(**own))]) == ()
+
+
+@pytest.mark.parametrize("question", ["study", "repeats", "sizes", "point"])
+@pytest.mark.parametrize(("made", "differs"), [("cache.json", False), ("cache.bin", False), ("b.bin", True)])
+def test_what_the_launch_alone_read_that_made_a_cache_is_data(question: Any, made: str, differs: bool) -> None:
+    later = with_inputs(read={name: CACHED[name] for name in (*READ, made)}, **LATER)
+    first = with_inputs(read={**later["ran_with"].first.read, "corpus.json": ("text 2", 50.0)})
+    runs = [dataclasses.replace(ONE, **each) for each in (first, later, later)]
+    assert bool(unlike(question, runs)) is (differs and question != "study")
+    runs[2] = dataclasses.replace(ONE, **with_inputs(read={**CACHED, "other.json": ("text 2", 50.0)}, **LATER))
+    assert bool(unlike(question, runs)) is (question != "study"), "it reads something instead"
+    rewritten = {name: ("text 2" if name == made else digest, at) for name, (digest, at) in CACHED.items()}
+    runs[2] = dataclasses.replace(ONE, **with_inputs(read=rewritten, **LATER))
+    assert bool(unlike(question, runs)) is (question != "study"), "they have not the same cache"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "differs"),
+    [
+        ("--seed 1 --lr=1", "--seed 2 --lr=1", False),
+        ("--run-name=a trainer.seed=1", "--run-name=b trainer.seed=2", False),
+        ("--master_port 1", "--master_port 2", False),
+        ("--seed --lr", "--seed --wd", True),
+        ("--export 1", "--export 2", True),
+        ("seed 1", "seed 2", True),
+        ("--job-name a", "--job-name a --lr 1", True),
+    ],
+)
+def test_what_names_a_launch_among_its_arguments_is_no_other_program(first: str, second: str, differs: bool) -> None:
+    one, two = (dataclasses.replace(ONE, plan=changed(PLAN, program=("x", *each.split()))) for each in (first, second))
+    assert [fact.key for fact in unlike("repeats", [one, two])] == ["command"] * differs
 
 
 def test_what_sizes_have_of_their_own() -> None:
