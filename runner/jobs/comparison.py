@@ -140,14 +140,25 @@ def _other_given(runs: Sequence[Ran]) -> list[str]:
 
 
 def _other_changes(runs: Sequence[Ran]) -> list[str]:
-    """Files with other changes since the commit, unless a program wrote them, such as its results."""
+    """Files with other changes since the commit, unless a program wrote them, such as its results, or they are Python's
+    and none read them, such as another script.
+    """
     known = [each.changes for each in runs if each.changes is not None]
     written = {name for each in runs if each.ran_with is not None for name in each.ran_with.first.written}
+    python = {name for each in runs if each.ran_with is not None for name in each.ran_with.python}
+    is_known = all(map(_knows_python, runs))
     return [
         name
         for name in sorted({name for each in known for name in each})
-        if len({each.get(name) for each in known}) > 1 and not any(_is_below(name, own) for own in written)
+        if len({each.get(name) for each in known}) > 1
+        and not any(_is_below(name, own) for own in written)
+        and not (is_known and name.endswith(".py") and not any(_is_below(name, own) for own in python))
     ]
+
+
+def _knows_python(ran: Ran) -> bool:
+    """Whether a launch recorded which of its files of Python it read."""
+    return ran.ran_with is not None and bool(ran.ran_with.first.modules)
 
 
 def _other_trained(runs: Sequence[Ran]) -> list[str]:
@@ -304,8 +315,11 @@ def _are_unlike(fact: Fact, runs: Sequence[Ran]) -> bool:
         return not _is_one_batch([ran.batch or 0.0 for ran in runs], runs)
     if fact.names:
         return bool(fact.names(runs))
-    if fact.key == "commit" and len({ran.code.get("sources") or ran.code.get("commit") for ran in runs}) == 1:
-        return False
+    if fact.key == "commit":
+        is_known = all(_knows_python(ran) and ran.code.get("other_sources") for ran in runs)
+        what = "other_sources" if is_known else "sources"
+        if len({ran.code.get(what) or fact.value(ran) for ran in runs}) == 1:
+            return False
     return len({fact.value(ran) for ran in runs}) > 1
 
 
@@ -530,7 +544,8 @@ def code_facts(run: Run) -> dict[str, str]:
 
 def commit_facts(record: CodeRecord) -> dict[str, str]:
     """Of the code's commit; empty where it has none."""
-    return {"commit": record.commit, "sources": record.sources} if record.commit else {}
+    known = {"commit": record.commit, "sources": record.sources, "other_sources": record.other_sources}
+    return known if record.commit else {}
 
 
 def changes_of(record: CodeRecord | None, diff: bytes) -> dict[str, str] | None:

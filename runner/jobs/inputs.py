@@ -65,6 +65,11 @@ class RanWith:
     began_s: float
     ended_s: float
 
+    @property
+    def python(self) -> Collection[str]:
+        """Files that may be of Python that it imported, read or began with."""
+        return {*self.first.modules, *self.first.read, *self.first.sources}
+
     def wrote(self, name: str) -> bool:
         """Whether its program wrote this file, or what it started did."""
         changed_s = self.first.read.get(name, ("", 0.0))[1]

@@ -213,6 +213,9 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     "commit": ({"code": {**ONE.code, "commit": "f00d"}}, "commit"),
     "changes": ({"changes": {"net.py": "2"}}, "changes"),
     "fewer changes": ({"changes": {}}, "changes"),
+    "changes of what is compiled": ({"changes": {**(ONE.changes or {}), "csrc/op.cu": "1"}}, "changes"),
+    "changes of what it began with": ({"changes": {**(ONE.changes or {}), "scripts/job.sh": "1"}}, "changes"),
+    "changes, of Python that is not known": ({"changes": {"a.py": "1"}, **with_inputs(modules={})}, "changes"),
     "edited script": (with_inputs(sources={**SOURCES, "job.sh": ("2", False)}), "sources"),
     "edited while it ran": (with_inputs(sources={**SOURCES, "job.sh": ("2", True)}), "sources"),
     "added script": (with_inputs(sources={**SOURCES, "extra.sh": ("2", False)}), "sources"),
@@ -295,12 +298,14 @@ def test_secret_parts_of_ordinary_variables_are_not_shown() -> None:
     [
         {"code": {**ONE.code, "sources": "s", "commit": "f00d"}},  # of documentation
         {"changes": None},  # git did not answer
+        {"code": {**ONE.code, "sources": "t", "other_sources": "o", "commit": "f00d"}},  # of other scripts
+        {"changes": {**(ONE.changes or {}), "src/plot.py": "1"}},
         {"changes": {"net.py": "1"}, **with_inputs(written=("results.csv",))},
         {"changes": {"net.py": "1"}, **with_inputs(written=("/repository/out/results.csv",))},
     ],
 )
 def test_what_changes_no_program_makes_no_other_one(question: Any, other: dict[str, Any]) -> None:
-    one = dataclasses.replace(ONE, code={**ONE.code, "sources": "s"})
+    one = dataclasses.replace(ONE, code={**ONE.code, "sources": "s", "other_sources": "o"})
     assert first_difference(question, one, dataclasses.replace(one, **{"code": one.code, **other})) is None
 
 
