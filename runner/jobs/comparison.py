@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
@@ -269,6 +269,16 @@ FACTS = (
     _parts("modules", "content of modules", "repeats study", _recorded(inputs.other_modules)),
 )
 _OF_BOTH = frozenset(("files",))  # what one run has not recorded tells nothing
+
+
+_AnyRan = TypeVar("_AnyRan", bound=Ran)
+
+
+def beside_each_other(runs: Iterable[_AnyRan]) -> list[_AnyRan]:
+    """The same, each of which knows the others: they may have made what it read."""
+    every = list(runs)
+    known = tuple(each.ran_with for each in every if each.ran_with is not None)
+    return [replace(each, ran_with=each.ran_with and replace(each.ran_with, beside=known)) for each in every]
 
 
 def facts_for(question: Question) -> tuple[Fact, ...]:

@@ -56,6 +56,7 @@ class RanWith:
         given, variables: name -> digests, of all ranks: what their programs were started with, and what the processes
             with the figure had. cpus: processors of a rank.
         first: of rank 0. began_s, ended_s: of that, Unix time; 0 where unknown.
+        beside: launches that are not compared with it, and may have made what it read.
     """
 
     given: Mapping[str, frozenset[str]]
@@ -64,6 +65,7 @@ class RanWith:
     first: Inputs
     began_s: float
     ended_s: float
+    beside: Sequence[RanWith] = ()
 
     @property
     def python(self) -> Collection[str]:
@@ -187,6 +189,7 @@ def other_files(runs: Sequence[RanWith], *, sizes: bool = False) -> list[str]:
     """
     others: list[str] = []
     unshared: list[str] = []
+    makers = [*runs, *(each for ran in runs for each in ran.beside)]
     for name in sorted({name for each in runs for name in each.first.read}):
         having = [each for each in runs if name in each.first.read]
         digests = {each.first.read[name][0] for each in having}
@@ -202,8 +205,8 @@ def other_files(runs: Sequence[RanWith], *, sizes: bool = False) -> list[str]:
             if not digests.pop().startswith(_TEXT) or name.endswith(_DATA) or (sizes and name.endswith(_OF_RANKS)):
                 continue
             # Of what a launch has made without Python's open the time tells, as of what a user has edited meanwhile.
-            is_made = any(each.began_s <= changed_s <= each.ended_s for each in runs) and not name.endswith(_SETTINGS)
-            unshared += [] if is_made or any(each.wrote(name) for each in runs) else [name]
+            is_made = any(each.began_s <= changed_s <= each.ended_s for each in makers) and not name.endswith(_SETTINGS)
+            unshared += [] if is_made or any(each.wrote(name) for each in makers) else [name]
     is_few = 0 < len(unshared) <= _FEW and not _prepared(runs, unshared)
     return sorted(others + (unshared if is_few else []))
 
@@ -214,11 +217,7 @@ def _prepared(runs: Sequence[RanWith], names: Collection[str]) -> bool:
     if len(readers) > 1 or any(name.endswith(_SETTINGS) for name in names):
         return False
     (first,) = readers
-    made = [
-        (name, state)
-        for name, state in first.first.read.items()
-        if first.began_s <= state[1] <= first.ended_s
-    ]
+    made = [(name, state) for name, state in first.first.read.items() if first.began_s <= state[1] <= first.ended_s]
     return any(all(each.first.read.get(name) == state for each in runs) for name, state in made)
 
 

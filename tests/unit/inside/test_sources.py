@@ -52,7 +52,7 @@ def test_what_a_command_names_and_its_recipe_has_counts(
         Path(folder).mkdir(parents=True)
     name = name.replace("run/", "work/")
     Path("job.sh").write_text("bash part/other.sh; exec python3 train.py\n")
-    Path("run").write_text("#!/usr/bin/env bash\n. \"$PWD/part/params\"; cat part/notes\npython3 train.py\n")
+    Path("run").write_text('#!/usr/bin/env bash\n. "$PWD/part/params"; cat part/notes\npython3 train.py\n')
     Path("Makefile").write_text("include part/settings\ntrain:\n\t./run\n")
     Path("run").chmod(0o755)
     for text in ("1", "2"):

@@ -15,6 +15,7 @@ from runner.jobs.comparison import (
     Difference,
     Ran,
     batch_of,
+    beside_each_other,
     code_differences,
     code_facts,
     copy_among,
@@ -346,6 +347,16 @@ def test_what_the_launch_alone_read_that_made_a_cache_is_data(question: Any, mad
     rewritten = {name: ("text 2" if name == made else digest, at) for name, (digest, at) in CACHED.items()}
     runs[2] = dataclasses.replace(ONE, **with_inputs(read=rewritten, **LATER))
     assert bool(unlike(question, runs)) is (question != "study"), "they have not the same cache"
+
+
+@pytest.mark.parametrize(("name", "written"), [("step20.json", ()), ("hparams.yaml", ("state.json", "hparams.yaml"))])
+def test_what_another_launch_made_is_no_difference_of_those_that_read_it(name: str, written: tuple[str, ...]) -> None:
+    """As a checkpoint of the launch of another size, at which one of these went on."""
+    maker = dataclasses.replace(ONE, **with_inputs(written=written, began_s=210.0, ended_s=290.0))
+    reader = dataclasses.replace(ONE, **with_inputs(read={**READ, name: ("text 2", 250.0)}, **LATER))
+    assert [fact.key for fact in unlike("point", [ONE, reader])] == ["read"]
+    one, _, other = beside_each_other([ONE, maker, reader])
+    assert unlike("point", [one, other]) == ()
 
 
 @pytest.mark.parametrize(

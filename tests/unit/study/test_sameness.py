@@ -231,7 +231,9 @@ def test_another_module_is_another_program(of: StudyDirectory) -> None:
     assert why(gather.facts(of))[1].startswith(says)
 
 
-def test_documentation_and_other_scripts_may_change_while_a_study_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_documentation_and_other_scripts_may_change_while_a_study_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     top = repository(tmp_path / "work", {"train.py": b"import torch\n", "README.md": b"1\n", "plot.py": b"1\n"})
     monkeypatch.chdir(top)
     line = "scale --site local --runtime native --force environment-lacks --gpus 1 --repeats 2 -- python3 train.py"

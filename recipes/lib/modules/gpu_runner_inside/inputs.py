@@ -45,7 +45,8 @@ _NO_SECRET = re.compile(
 _DAYS = 7
 _RANDOM = r"(?<=/)tmp[._]?\w{6,12}(?=[/\0]|\Z)|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"  # of mktemp, uuidgen
 # Among arguments.
-_CHOSEN = r"(?<=[-_.\0](?i:port|seed))[=\0]\d+|(?<=[-_.+\0])(?i:wandb|run|exp(eriment)?|job)[-_.](?i:name|id|dir|group)[=\0][^\0\s]*"
+_NAME = r"(?<=[-_.+\0])(?i:wandb|run|exp(eriment)?|job)[-_.](?i:name|id|dir|group)[=\0][^\0\s]*"
+_CHOSEN = rf"(?<=[-_.\0](?i:port|seed))[=\0]\d+|{_NAME}"
 _TIME = r"20\d\d[-_.]?[01]\d[-_.]?[0-3]\d[-_T ]?[0-2]\d[-_:.]?[0-5]\d([-_:.]?[0-5]\d)?|1[6-9]\d{8}"
 _DATE = "%Y[-_./]?%m[-_./]?%d|%d[-_.]?%m[-_.]?%Y"
 _SHORT_DATE = "%y[-_.]?%m[-_.]?%d|%m[-_.]?%d|%b[-_.]?%d|%d[-_.]?%b"  # as TensorBoard's, Nov27_18-40-00
@@ -102,7 +103,9 @@ def leave(directory: str, base: Base, read: Read, written: Collection[str], *, m
             found = [(path, name, state) for path, state in states.items() for name in [names.of(path)] if name]
             small = [each for each in found if each[2][0] <= _MOST_BYTES][:_MOST_READ]
             made["read"] = {path: [name, _content(path, state), state[1]] for path, name, state in small}
-            large = sorted((state[1], path, name) for path, name, state in found if state[0] > _MOST_BYTES)[-_MOST_LARGE:]
+            large = sorted((state[1], path, name) for path, name, state in found if state[0] > _MOST_BYTES)[
+                -_MOST_LARGE:
+            ]
             made["read"].update((path, [name, "", changed_ns]) for changed_ns, path, name in large)
     if is_first:
         made["written"] = list(filter(None, map(names.of, set(written))))
@@ -226,11 +229,12 @@ def _modules(
     return own, installed
 
 
-def _libraries(began_ns: int, known: Collection[str]) -> Iterator[Tuple[str, Tuple[int, int]]]:
-    """Paths and states of the compiled libraries of this process that are no modules (``known``), such as NCCL's; not of
-    those that were compiled meanwhile.
+def _libraries(began_ns: int, known: Collection[str]) -> Iterator[tuple[str, tuple[int, int]]]:
+    """Paths and states of the compiled libraries of this process that are no modules (``known``), such as NCCL's; not
+    of those that were compiled meanwhile.
     """
-    with FileIO("/proc/self/maps") as file:
+    lines: list[bytes] = []
+    with suppress(OSError), FileIO("/proc/self/maps") as file:
         lines = file.readall().splitlines()
     for path in sorted({os.fsdecode(line.split(None, 5)[5]) for line in lines if b".so" in line}):
         with suppress(OSError):
@@ -250,7 +254,7 @@ def _content(path: str, state: tuple[int, int], most: int = _MOST_BYTES) -> str:
 
 
 def _ends(path: str) -> str:
-    """Of a compiled module that is large: its size, its begin, where a linker leaves its build's number, and its end."""
+    """Of what is compiled: its size, its begin, where a linker leaves the build's number, and its end."""
     with suppress(OSError), FileIO(path) as file:
         begin, size = file.read(_OF_AN_END), file.seek(0, os.SEEK_END)
         file.seek(max(size - _OF_AN_END, 0))

@@ -15,7 +15,7 @@ _SOURCES = (".py", ".sh", ".pl", ".R", ".jl")
 _SHELLS = ("bash", "sh", "dash", "zsh")
 _NOTES = (".md", ".rst", ".txt", ".log")
 _OF_MAKE = ("GNUmakefile", "makefile", "Makefile")
-# What a shell reads, or make: ". ./params", "source "$here/params"", "include settings"; what is elsewhere is no user's.
+# What a shell reads, or make: ". ./params", "source "$here/params"", "include settings"; not what has a whole path.
 _READ = re.compile(rb"(?:^|[\s;&(])(?:\.|source|-?include)[ \t]+[\"']?(?:\$\{?\w+\}?/)?([\w.][\w./-]*)", re.MULTILINE)
 _BETWEEN = re.compile(rb"[\s\"'`=:;,|&()<>\[\]{}$]+")
 _MOST_BYTES, _MOST_FILES = 1 << 20, 1000
