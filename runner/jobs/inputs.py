@@ -14,7 +14,10 @@ from runner.jobs.directory import Run
 from runner.model.records import ExitRecord, Inputs
 
 # What a script names a launch by, as a variable or an argument.
-_OF_A_LAUNCH = r"WANDB_(NAME|RUN\w*|GROUP|DIR|NOTES|TAGS)|(RUN|EXP|EXPERIMENT|JOB)_(NAME|ID|DIR)|(\w+_)?(PORT|SEED)"
+_OF_A_LAUNCH = (
+    r"WANDB_(NAME|RUN\w*|GROUP|DIR|NOTES|TAGS)|(RUN|EXP|EXPERIMENT|JOB)_(NAME|ID|DIR)|(\w+_)?(PORT|SEED)"
+    r"|(OUT(PUT)?|LOG(GING)?|SAVE)_?DIR"
+)
 # Variables of one job, rank, node or login.
 _PASSING = re.compile(
     r"(SLURM|SBATCH|SALLOC|SRUN|PBS|PALS|PMI|PMIX_(?!MCA)|PRTE_(?!MCA)|OMPI_(?!MCA)|MPIEXEC|TORCHELASTIC)\w*"

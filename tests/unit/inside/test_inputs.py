@@ -122,7 +122,7 @@ def test_a_value_is_without_what_each_job_has_of_its_own() -> None:
         assert given_of(OUT=one) == given_of(OUT=other)
     argv = "a.py\0--port\0{0}\0--seed={0}\0seed={0}\0--export\0{1}"
     assert given_of(A=argv.format(1, 1)) == given_of(A=argv.format(2, 1)) != given_of(A=argv.format(1, 2))
-    argv = "a.py\0--run-name\0{0}\0+exp.name={0}\0--name\0{1}"
+    argv = "a.py\0--run-name\0{0}\0+exp.name={0}\0--output_dir=out/{0}\0--logdir\0{0}\0--name\0{1}"
     assert given_of(A=argv.format("a", 1)) == given_of(A=argv.format("b/2", 1)) != given_of(A=argv.format("a", 2))
     assert given_of(A="--run-name=a --lr 1") != given_of(A="--run-name=a --lr 2")
     assert given_of(WANDB_API_KEY="planted", HF_TOKEN="1234567", KEY_LENGTH="no number") == {
@@ -138,6 +138,8 @@ LIBRARIES = """
 import ctypes, package, package.large
 for name in ("site-packages/nvidia/lib/libnccl.so.2", "./libops.so"): ctypes.CDLL(name)
 open("data.bin").read()
+for name in ("package/large.py", "package/part.yaml", "package-1.dist-info/entry_points.txt"):
+    open(f"site-packages/{name}").read()
 """
 
 
@@ -159,8 +161,11 @@ def test_packages_installed_anew_are_the_same_ones_and_libraries_count(
     def collected(edit: str) -> dict[str, Any]:
         shutil.rmtree(tmp_path / "home", ignore_errors=True)
         home = tmp_path / "home"
-        for name in ("site-packages/package/__init__.py", "site-packages/package/large.py", "data.bin", "a.c",
-                     "site-packages/nvidia/lib/libnccl.so.2", "libops.so", "train.py"):  # fmt: skip
+        for name in (
+            *("site-packages/package/__init__.py", "site-packages/package/large.py", "site-packages/package/part.yaml"),
+            *("site-packages/package-1.dist-info/entry_points.txt", "site-packages/nvidia/lib/libnccl.so.2"),
+            *("libops.so", "data.bin", "train.py"),
+        ):
             path, text = home / name, "2" if name == edit else "1"
             path.parent.mkdir(parents=True, exist_ok=True)
             if ".so" in name:
@@ -176,6 +181,7 @@ def test_packages_installed_anew_are_the_same_ones_and_libraries_count(
         return inputs.collected(place, {})
 
     one, two = collected(""), collected(edited)
+    assert {*one["read"]} == {"data.bin", "package/part.yaml", "train.py"}, "what packages have their modules tell"
     assert one["read"]["data.bin"][0] == two["read"]["data.bin"][0] == ""
     seen = [{**each["installed"], **each["modules"]} for each in (one, two)]
     assert {"package", "nvidia/lib", "libops.so"} <= {*seen[0]}

@@ -365,6 +365,8 @@ def test_what_another_launch_made_is_no_difference_of_those_that_read_it(name: s
         ("--seed 1 --lr=1", "--seed 2 --lr=1", False),
         ("--run-name=a trainer.seed=1", "--run-name=b trainer.seed=2", False),
         ("--master_port 1", "--master_port 2", False),
+        ("--output-dir a --logdir=a", "--output-dir b --logdir=b", False),
+        ("--data-dir a", "--data-dir b", True),
         ("--seed --lr", "--seed --wd", True),
         ("--export 1", "--export 2", True),
         ("seed 1", "seed 2", True),

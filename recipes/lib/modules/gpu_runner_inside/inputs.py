@@ -45,7 +45,10 @@ _NO_SECRET = re.compile(
 _DAYS = 7
 _RANDOM = r"(?<=/)tmp[._]?\w{6,12}(?=[/\0]|\Z)|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"  # of mktemp, uuidgen
 # Among arguments.
-_NAME = r"(?<=[-_.+\0])(?i:wandb|run|exp(eriment)?|job)[-_.](?i:name|id|dir|group)[=\0][^\0\s]*"
+_NAME = (
+    r"(?<=[-_.+\0])(?i:(wandb|run|exp(eriment)?|job)[-_.](name|id|dir|group)|(out(put)?|log(ging)?|save)[-_.]?dir)"
+    r"[=\0][^\0\s]*"
+)
 _CHOSEN = rf"(?<=[-_.\0](?i:port|seed))[=\0]\d+|{_NAME}"
 _TIME = r"20\d\d[-_.]?[01]\d[-_.]?[0-3]\d[-_T ]?[0-2]\d[-_:.]?[0-5]\d([-_:.]?[0-5]\d)?|1[6-9]\d{8}"
 _DATE = "%Y[-_./]?%m[-_./]?%d|%d[-_.]?%m[-_.]?%Y"
@@ -166,8 +169,8 @@ class _Names:
             return ""
         if not below and _SYSTEM.match(path):
             return ""
-        if found := _INSTALLED.match(path):
-            return path[found.end() :]
+        if found := _INSTALLED.match(path):  # what packages they are, their modules tell
+            return "" if path.endswith(".py") or "-info/" in path else path[found.end() :]
         return self._own.sub("#", below or path)
 
 
