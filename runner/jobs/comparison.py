@@ -201,6 +201,10 @@ def image_text(image: PlannedImage) -> str:
     return image.digest or image.sha256 or f"{image.path} {image.size_bytes or ''}".strip()
 
 
+def _program_env(ran: Ran) -> tuple[tuple[str, str], ...]:
+    return tuple(pair for pair in ran.plan.env if not inputs.names_a_launch(pair[0]))
+
+
 def _without_fabric(env: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
     """Without what a site sets for jobs on several nodes only."""
     return tuple(pair for pair in env if not is_fabric(pair[0]))
@@ -249,8 +253,8 @@ FACTS = (
         "repeats point",
     ),
     Fact("image", "image", lambda ran: image_text(ran.plan.image), "repeats study"),
-    Fact("env", "environment", lambda ran: f"{ran.plan.env} {ran.plan.unset}", "repeats point"),
-    Fact("own-env", "environment", lambda ran: f"{_without_fabric(ran.plan.env)} {ran.plan.unset}", "sizes"),
+    Fact("env", "environment", lambda ran: f"{_program_env(ran)} {ran.plan.unset}", "repeats point"),
+    Fact("own-env", "environment", lambda ran: f"{_without_fabric(_program_env(ran))} {ran.plan.unset}", "sizes"),
     _parts("setup", "plan", "repeats point", _planned(_OF_A_LAUNCH)),
     _parts("own-setup", "plan", "sizes", _planned(_OF_A_LAUNCH | _OF_A_SIZE)),
     _parts("trained", "training as the meter saw it", "repeats point sizes", _other_trained),

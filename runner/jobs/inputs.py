@@ -89,13 +89,14 @@ def without_names(words: Iterable[str]) -> list[str]:
     kept, before = [], ""
     for word in words:
         name, given, _ = word.partition("=")
-        is_value = not given and before[:1] == "-" and word[:1] != "-" and _names_a_launch(before)
-        kept.append("#" if is_value else f"{name}=#" if given and _names_a_launch(name) else word)
+        is_value = not given and before[:1] == "-" and word[:1] != "-" and names_a_launch(before)
+        kept.append("#" if is_value else f"{name}=#" if given and names_a_launch(name) else word)
         before = word
     return kept
 
 
-def _names_a_launch(option: str) -> bool:
+def names_a_launch(option: str) -> bool:
+    """Whether an option or variable has a seed, a port, or a name of the launch or of where it writes."""
     return re.fullmatch(_OF_A_LAUNCH, re.sub("[-.]", "_", option.lstrip("-+")).upper()) is not None
 
 

@@ -36,6 +36,10 @@ assert type("Store", (), {"opener": open})().opener("args.json").closed is False
 inputs.leave_measured() if os.environ["WHEN"] != "at its end" else None
 open("late.txt").read()
 Path("args.json").write_text("{}" * 2)
+Path("beside.tmp").write_text("1"); os.replace("beside.tmp", "target.yaml")
+Path("moved.tmp").write_text("1"); Path("moved.tmp").rename("moved.bin")
+os.system("echo 2 >base.yaml; echo 2 >input.txt")  # the first as a user does
+assert pickle.loads(pickle.dumps(os.replace)) is os.replace
 open("last.json", "w") if os.environ["WHEN"] != "measured" else None
 os._exit(0) if os.environ["WHEN"] == "measured" else None
 """
@@ -77,7 +81,8 @@ def test_the_files_and_variables_of_a_program(tmp_path: Path, when: str) -> None
         "train.py",
         *late,
     }
-    assert seen["written"] == ["args.json", *(["last.json"] if when != "measured" else []), "out.log", "state.json"]
+    at_end = ("args.json", "beside.tmp", "last.json", "moved.bin", "moved.tmp", "target.yaml")
+    assert seen["written"] == sorted(["input.txt", "out.log", "state.json", *(at_end if when != "measured" else ())])
     assert seen["read"]["args.json"][0].startswith("text ") is (when != "at its end"), "as it was read, or not known"
     assert {*seen["modules"]} - {"train.py"} == {"layers.py"}
     assert seen["modules"]["layers.py"].startswith("state "), "what was imported is not known"

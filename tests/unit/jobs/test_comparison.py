@@ -376,6 +376,8 @@ def test_what_another_launch_made_is_no_difference_of_those_that_read_it(name: s
 def test_what_names_a_launch_among_its_arguments_is_no_other_program(first: str, second: str, differs: bool) -> None:
     one, two = (dataclasses.replace(ONE, plan=changed(PLAN, program=("x", *each.split()))) for each in (first, second))
     assert [fact.key for fact in unlike("repeats", [one, two])] == ["command"] * differs
+    seeds = [dataclasses.replace(one, plan=changed(one.plan, env=(("RUN_SEED", each),))) for each in "12"]
+    assert unlike("repeats", seeds) == unlike("sizes", seeds) == ()
 
 
 def test_what_sizes_have_of_their_own() -> None:

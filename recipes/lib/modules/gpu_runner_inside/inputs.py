@@ -26,6 +26,7 @@ _LEFT = "ran-"  # and the number of the process
 _MOST_BYTES = 1 << 20  # what is larger is data; of modules, which may be compiled:
 _MOST_OF_A_MODULE = 1 << 26
 _OF_AN_END = 1 << 16
+_EDITED = (".yaml", ".yml", ".toml", ".ini", ".cfg", ".conf", ".env", ".json")  # by a user, where Python wrote none
 _MOST_READ = 2000  # files; more are data
 _MOST_LARGE = 100  # of these, the newest: was one made by another launch?
 _FEW = 200  # modules of a package that are read, as they may be made anew for each job
@@ -143,7 +144,7 @@ def collected(directory: str | None, given: Mapping[str, str]) -> dict[str, Any]
             made["cpus"] = each.get("cpus", made["cpus"])
         for path, (name, digest, changed_ns) in each.get("read", {}).items():
             made["read"].setdefault(name, [digest, changed_ns / 1e9])
-            if _changed_ns(path) != changed_ns and name not in each.get("modules", ()):
+            if _changed_ns(path) != changed_ns and name not in each.get("modules", ()) and not name.endswith(_EDITED):
                 made["written"].append(name)
         if each.get("measured") or not has_figure:
             for kind in ("modules", "installed"):
