@@ -127,10 +127,15 @@ class GitReader:
             raise GitError("the repository has too many files")
         return tuple(os.fsdecode(name) for name in answer.split(b"\0") if name)
 
-    def sources(self) -> str:
-        """SHA-256 of the index without documentation; empty where it has none, or too many files. Raises GitError."""
+    def sources(self) -> tuple[str, str]:
+        """SHA-256 of the index without documentation, and without Python; empty where it has none, or too many files.
+        Raises GitError.
+        """
         answer = self._run("ls-files", "--stage", "-z", "--", *_PROGRAM)
-        return files.sha256(answer) if 0 < len(answer) < MOST_ANSWER_BYTES else ""
+        if not 0 < len(answer) < MOST_ANSWER_BYTES:
+            return "", ""
+        others = (entry for entry in answer.split(b"\0") if not entry.endswith(b".py"))
+        return files.sha256(answer), files.sha256(b"\0".join(others))
 
     def _run(self, *arguments: str) -> bytes:
         return _run(self.repository.top, self._env, *arguments)
@@ -258,7 +263,7 @@ def code_record(program: Sequence[str], directory: Path, *, with_diff: bool) -> 
     base = CodeRecord(repository=str(repository.top), commit=repository.commit, branch=repository.branch)
     try:
         with git_reader(repository) as reader:
-            answer, sources = reader.diff(), reader.sources()
+            answer, (sources, other_sources) = reader.diff(), reader.sources()
             untracked = "" if file is None or reader.tracked(file) else str(file.relative_to(repository.top))
     except (GitError, OSError) as error:
         return replace(base, problem=f"what differs from the commit is unknown: {error}"), ""
@@ -284,6 +289,7 @@ def code_record(program: Sequence[str], directory: Path, *, with_diff: bool) -> 
     record = replace(
         base,
         sources=sources,
+        other_sources=other_sources,
         dirty=bool(changed),
         changed=tuple(changed[:_MOST_NAMES]),
         binary=tuple(binary[:_MOST_NAMES]),

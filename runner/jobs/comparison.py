@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
@@ -140,14 +140,25 @@ def _other_given(runs: Sequence[Ran]) -> list[str]:
 
 
 def _other_changes(runs: Sequence[Ran]) -> list[str]:
-    """Files with other changes since the commit, unless a program wrote them, such as its results."""
+    """Files with other changes since the commit, unless a program wrote them, such as its results, or they are Python's
+    and none read them, such as another script.
+    """
     known = [each.changes for each in runs if each.changes is not None]
     written = {name for each in runs if each.ran_with is not None for name in each.ran_with.first.written}
+    python = {name for each in runs if each.ran_with is not None for name in each.ran_with.python}
+    is_known = all(map(_knows_python, runs))
     return [
         name
         for name in sorted({name for each in known for name in each})
-        if len({each.get(name) for each in known}) > 1 and not any(_is_below(name, own) for own in written)
+        if len({each.get(name) for each in known}) > 1
+        and not any(_is_below(name, own) for own in written)
+        and not (is_known and name.endswith(".py") and not any(_is_below(name, own) for own in python))
     ]
+
+
+def _knows_python(ran: Ran) -> bool:
+    """Whether a launch recorded which of its files of Python it read."""
+    return ran.ran_with is not None and bool(ran.ran_with.first.modules)
 
 
 def _other_trained(runs: Sequence[Ran]) -> list[str]:
@@ -188,6 +199,10 @@ def _program(ran: Ran) -> str:
 def image_text(image: PlannedImage) -> str:
     """What tells an image from another; of a file without a digest its size, as it may be made again in its place."""
     return image.digest or image.sha256 or f"{image.path} {image.size_bytes or ''}".strip()
+
+
+def _program_env(ran: Ran) -> tuple[tuple[str, str], ...]:
+    return tuple(pair for pair in ran.plan.env if not inputs.names_a_launch(pair[0]))
 
 
 def _without_fabric(env: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
@@ -231,10 +246,15 @@ FACTS = (
         lambda ran: "demonstration" if ran.figure and ran.figure.demonstration else "performance",
         "compare curve",
     ),
-    Fact("command", "command line", lambda ran: "\0".join(hidden_command(ran.plan.program)), "repeats point"),
+    Fact(
+        "command",
+        "command line",
+        lambda ran: "\0".join(inputs.without_names(hidden_command(ran.plan.program))),
+        "repeats point",
+    ),
     Fact("image", "image", lambda ran: image_text(ran.plan.image), "repeats study"),
-    Fact("env", "environment", lambda ran: f"{ran.plan.env} {ran.plan.unset}", "repeats point"),
-    Fact("own-env", "environment", lambda ran: f"{_without_fabric(ran.plan.env)} {ran.plan.unset}", "sizes"),
+    Fact("env", "environment", lambda ran: f"{_program_env(ran)} {ran.plan.unset}", "repeats point"),
+    Fact("own-env", "environment", lambda ran: f"{_without_fabric(_program_env(ran))} {ran.plan.unset}", "sizes"),
     _parts("setup", "plan", "repeats point", _planned(_OF_A_LAUNCH)),
     _parts("own-setup", "plan", "sizes", _planned(_OF_A_LAUNCH | _OF_A_SIZE)),
     _parts("trained", "training as the meter saw it", "repeats point sizes", _other_trained),
@@ -253,6 +273,16 @@ FACTS = (
     _parts("modules", "content of modules", "repeats study", _recorded(inputs.other_modules)),
 )
 _OF_BOTH = frozenset(("files",))  # what one run has not recorded tells nothing
+
+
+_AnyRan = TypeVar("_AnyRan", bound=Ran)
+
+
+def beside_each_other(runs: Iterable[_AnyRan]) -> list[_AnyRan]:
+    """The same, each of which knows the others: they may have made what it read."""
+    every = list(runs)
+    known = tuple(each.ran_with for each in every if each.ran_with is not None)
+    return [replace(each, ran_with=each.ran_with and replace(each.ran_with, beside=known)) for each in every]
 
 
 def facts_for(question: Question) -> tuple[Fact, ...]:
@@ -299,8 +329,11 @@ def _are_unlike(fact: Fact, runs: Sequence[Ran]) -> bool:
         return not _is_one_batch([ran.batch or 0.0 for ran in runs], runs)
     if fact.names:
         return bool(fact.names(runs))
-    if fact.key == "commit" and len({ran.code.get("sources") or ran.code.get("commit") for ran in runs}) == 1:
-        return False
+    if fact.key == "commit":
+        is_known = all(_knows_python(ran) and ran.code.get("other_sources") for ran in runs)
+        what = "other_sources" if is_known else "sources"
+        if len({ran.code.get(what) or fact.value(ran) for ran in runs}) == 1:
+            return False
     return len({fact.value(ran) for ran in runs}) > 1
 
 
@@ -525,7 +558,8 @@ def code_facts(run: Run) -> dict[str, str]:
 
 def commit_facts(record: CodeRecord) -> dict[str, str]:
     """Of the code's commit; empty where it has none."""
-    return {"commit": record.commit, "sources": record.sources} if record.commit else {}
+    known = {"commit": record.commit, "sources": record.sources, "other_sources": record.other_sources}
+    return known if record.commit else {}
 
 
 def changes_of(record: CodeRecord | None, diff: bytes) -> dict[str, str] | None:

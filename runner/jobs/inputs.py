@@ -7,13 +7,18 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from runner.jobs.directory import Run
 from runner.model.backends import job_variables
 from runner.model.records import ExitRecord, Inputs
 
+# What a script names a launch by, as a variable or an argument.
+_OF_A_LAUNCH = (
+    r"WANDB_(NAME|RUN\w*|GROUP|DIR|NOTES|TAGS)|(RUN|EXP|EXPERIMENT|JOB)_(NAME|ID|DIR)|(\w+_)?(PORT|SEED)"
+    r"|(OUT(PUT)?|LOG(GING)?|SAVE)_?DIR"
+)
 # Variables of one job, rank, node or login.
 _PASSING = re.compile(
     r"(SLURM|SBATCH|SALLOC|SRUN|PBS|PALS|PMI|PMIX_(?!MCA)|PRTE_(?!MCA)|OMPI_(?!MCA)|MPIEXEC|TORCHELASTIC)\w*"
@@ -27,13 +32,13 @@ _PASSING = re.compile(
     r"|UV|HOST|HOSTNAME|PWD|OLDPWD|SHLVL|_|COLUMNS|LINES|LS_COLORS|COLORTERM|COLORFGBG|DISPLAY|XAUTHORITY|WAYLAND_DISPLAY"
     r"|WINDOWID|STY|EDITOR|VISUAL|PAGER|MANPAGER|PS1|PROMPT(_COMMAND|_DIRTRIM)?|MAIL|LOGNAME|USER|USERNAME|LANG|LANGUAGE|TZ|NO_COLOR"
     r"|INVOCATION_ID|JOURNAL_STREAM|MANAGERPID|PYTHONUNBUFFERED|NVIDIA_(CTK|DRIVER)\w*"
-    r"|(MAN|INFO)?PATH|SHELL|BROWSER|CI|MOTD_SHOWN|DESKTOP_SESSION|GDMSESSION|XMODIFIERS|INSIDE_EMACS|_CE_(CONDA|M)|MFLAGS"
+    r"|(MAN|INFO)?PATH|SHELL|BROWSER|CI|MOTD_SHOWN|DESKTOP_SESSION|GDMSESSION|XMODIFIERS|INSIDE_EMACS|CHROME_DESKTOP|ORIGINAL_XDG\w*|DESKTOP_STARTUP_ID|WINDOWPATH|PYTHONSTARTUP|BUNDLED_DEBUGPY_PATH|PYCHARM_HOSTED|CURSOR_TRACE_ID"
+    r"|PS2|LSCOLORS|S_COLORS|REMOTEHOST|WSLENV|MEMORY_PRESSURE_\w+|which_declare|_CE_(CONDA|M)|MFLAGS"
     r"|CLICOLOR|FORCE_COLOR|GREP_COLORS?|LOADEDMODULES|_LMFILES_|SCREENDIR|ZDOTDIR"
-    r"|(ALACRITTY|ANSI|BYOBU|CONDA|DEBUGINFOD|DIRENV|FZF|GHOSTTY|GTK|HOMEBREW|ITERM|KITTY|KONSOLE|MODULES_(CMD|LM|RUN|USE)|NVIM|NVM|PYENV|QT_(ACC|AUTO|IM|PLUG|QPA|SC|X)\w*"
-    r"|STARSHIP|UV_(CACHE|INDEX|LINK|PROJECT|PYTHON|RUN)|VIRTUAL_ENV|VTE|WEZTERM|WT_(PROFILE|SESSION)|ZELLIJ)(_\w+)?|MAKE(LEVEL|FLAGS)|MODULE(PATH|SHOME)"
-    # What a script names a run by.
-    r"|WANDB_(NAME|RUN\w*|GROUP|DIR|NOTES|TAGS|SERVICE)|MLFLOW_RUN\w*|(RUN|EXP|EXPERIMENT|JOB)_(NAME|ID|DIR)"
-    r"|(\w+_)?(PORT|SEED|TIMESTAMP|DATE)|PYTHONHASHSEED|((BEGIN|CURRENT|JOB|LAUNCH|RUN|START|SUBMIT)_?)?TIME"
+    r"|(ALACRITTY|ANSI|BYOBU|CONDA|DEBUGINFOD|DIRENV|FZF|GHOSTTY|GNOME|GTK|GUESTFISH|HOMEBREW|ITERM|KDE|KITTY|KONSOLE|MODULES_(CMD|LM|RUN|USE)|NVIM|NVM|PYENV|QT_(ACC|AUTO|IM|PLUG|QPA|SC|X)\w*"
+    r"|POWERLEVEL9K|P9K|PYDEVD|SELINUX|STARSHIP|UV_(CACHE|INDEX|LINK|PROJECT|PYTHON|RUN)|VIRTUAL_ENV|VTE|WEZTERM|WT_(PROFILE|SESSION)|XTERM|ZELLIJ)(_\w+)?|MAKE(LEVEL|FLAGS)|MODULE(PATH|SHOME)"
+    rf"|{_OF_A_LAUNCH}|WANDB_SERVICE|MLFLOW_RUN\w*|(\w+_)?(TIMESTAMP|DATE)"
+    r"|PYTHONHASHSEED|((BEGIN|CURRENT|JOB|LAUNCH|RUN|START|SUBMIT)_?)?TIME"
 )
 # What these set by the number of ranks, or have in their arguments.
 _OF_A_STARTER = re.compile(
@@ -55,6 +60,7 @@ class RanWith:
         given, variables: name -> digests, of all ranks: what their programs were started with, and what the processes
             with the figure had. cpus: processors of a rank.
         first: of rank 0. began_s, ended_s: of that, Unix time; 0 where unknown.
+        beside: launches that are not compared with it, and may have made what it read.
     """
 
     given: Mapping[str, frozenset[str]]
@@ -63,6 +69,12 @@ class RanWith:
     first: Inputs
     began_s: float
     ended_s: float
+    beside: Sequence[RanWith] = ()
+
+    @property
+    def python(self) -> Collection[str]:
+        """Files that may be of Python that it imported, read or began with."""
+        return {*self.first.modules, *self.first.read, *self.first.sources}
 
     def wrote(self, name: str) -> bool:
         """Whether its program wrote this file, or what it started did."""
@@ -76,6 +88,22 @@ Named = Callable[[Sequence[RanWith]], list[str]]
 def is_passing(variable: str) -> bool:
     """Whether a variable is one of a single job, rank, node or login."""
     return _PASSING.fullmatch(variable) is not None or variable.startswith(job_variables())
+
+
+def without_names(words: Iterable[str]) -> list[str]:
+    """A command line without seeds, ports, and what names the launch: ``--seed 1``, ``run_name=a``."""
+    kept, before = [], ""
+    for word in words:
+        name, given, _ = word.partition("=")
+        is_value = not given and before[:1] == "-" and word[:1] != "-" and names_a_launch(before)
+        kept.append("#" if is_value else f"{name}=#" if given and names_a_launch(name) else word)
+        before = word
+    return kept
+
+
+def names_a_launch(option: str) -> bool:
+    """Whether an option or variable has a seed, a port, or a name of the launch or of where it writes."""
+    return re.fullmatch(_OF_A_LAUNCH, re.sub("[-.]", "_", option.lstrip("-+")).upper()) is not None
 
 
 def ran_with(run: Run) -> RanWith | None:
@@ -156,7 +184,7 @@ def other_packages(runs: Sequence[RanWith]) -> list[str]:
             for module, mark in each.first.installed.get(package, {}).items():
                 marks[module].append(mark)
         # Whether it was large depends on what else of it was imported.
-        shared = [each for each in marks.values() if len(each) > 1 and len({_STATE in mark for mark in each}) == 1]
+        shared = [e for e in marks.values() if len(e) > 1 and len({_STATE in f" {mark}" for mark in e}) == 1]
         changed = [each for each in shared if len({*each}) > 1]
         is_another = any(len({mark.partition(_STATE)[0] for mark in each}) > 1 for each in changed)
         others += [package] if is_another or 0 < len(changed) < len(shared) else []
@@ -167,13 +195,17 @@ def other_files(runs: Sequence[RanWith], *, sizes: bool = False) -> list[str]:
     """Files that launches read with several contents, unless each of their programs wrote its own; and texts that some
     did not read, where these are few, and none of the launches made them. ``sizes``: launches of several may have made
     other ones, such as a batch for all ranks, also before their programs began, and have shards and modules of theirs.
+    What the launch alone read that made a file for all, such as a cache, is data.
     """
     others: list[str] = []
     unshared: list[str] = []
+    makers = [*runs, *(each for ran in runs for each in ran.beside)]
     for name in sorted({name for each in runs for name in each.first.read}):
         having = [each for each in runs if name in each.first.read]
         digests = {each.first.read[name][0] for each in having}
         changed_s = having[0].first.read[name][1]
+        if "" in digests:  # of a large one, which is data
+            continue
         if len(digests) > 1 and not any(name in each.first.modules for each in having):
             # Within a size a text that a wrapper made is a setting; others, such as checkpoints, are written in C.
             is_text = any(digest.startswith(_TEXT) for digest in digests)
@@ -183,9 +215,20 @@ def other_files(runs: Sequence[RanWith], *, sizes: bool = False) -> list[str]:
             if not digests.pop().startswith(_TEXT) or name.endswith(_DATA) or (sizes and name.endswith(_OF_RANKS)):
                 continue
             # Of what a launch has made without Python's open the time tells, as of what a user has edited meanwhile.
-            is_made = any(each.began_s <= changed_s <= each.ended_s for each in runs) and not name.endswith(_SETTINGS)
-            unshared += [] if is_made or any(each.wrote(name) for each in runs) else [name]
-    return sorted(others + (unshared if len(unshared) <= _FEW else []))
+            is_made = any(each.began_s <= changed_s <= each.ended_s for each in makers) and not name.endswith(_SETTINGS)
+            unshared += [] if is_made or any(each.wrote(name) for each in makers) else [name]
+    is_few = 0 < len(unshared) <= _FEW and not _prepared(runs, unshared)
+    return sorted(others + (unshared if is_few else []))
+
+
+def _prepared(runs: Sequence[RanWith], names: Collection[str]) -> bool:
+    """Whether one launch alone read these, which are no settings, and made a file that all read as it left it."""
+    readers = [each for each in runs if any(name in each.first.read for name in names)]
+    if len(readers) > 1 or any(name.endswith(_SETTINGS) for name in names):
+        return False
+    (first,) = readers
+    made = [(name, state) for name, state in first.first.read.items() if first.began_s <= state[1] <= first.ended_s]
+    return any(all(each.first.read.get(name) == state for each in runs) for name, state in made)
 
 
 def _unlike(runs: Collection[Mapping[str, object]], *, whole: bool = False) -> list[str]:

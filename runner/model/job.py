@@ -201,6 +201,7 @@ class CodeRecord(msgspec.Struct, frozen=True):
         diff_kept: ``code.diff`` has the difference.
         untracked: the program's own file, where git does not track it: the commit says nothing about it.
         problem: what could not be recorded, and why; empty if nothing. sources: SHA-256 of the index but documentation.
+        other_sources: of it but documentation and Python.
     """
 
     repository: str = ""
@@ -215,6 +216,7 @@ class CodeRecord(msgspec.Struct, frozen=True):
     untracked: str = ""
     problem: str = ""
     sources: str = ""
+    other_sources: str = ""
 
 
 class Source(msgspec.Struct, frozen=True):

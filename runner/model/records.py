@@ -85,10 +85,11 @@ class Inputs(msgspec.Struct, frozen=True):
         cpus: processors that this process may run on.
         sources: of rank 0: files that its command names or its recipe has: content as it started, empty where it was
             not there yet, and whether it was written since.
-        read: of rank 0: files of the program's, by their names: content as first read, time of change in Unix time.
+        read: of rank 0: files of the program's, by their names: content as first read, empty of a large one, which is
+            data; time of change in Unix time.
         written: of rank 0: files that it wrote, or that were changed while it ran.
-        modules: of rank 0: of the program's own, by the names of their files.
-        installed: of rank 0: packages: modules' digests, which are of size and time of change.
+        modules: of rank 0: of the program's own, by the names of their files; of libraries, too.
+        installed: of rank 0: packages, and folders of their libraries: digests, of many by size and time of change.
     """
 
     given: dict[str, str] = {}

@@ -19,7 +19,7 @@ from runner.core.errors import UnknownStateError
 from runner.core.invocation import PROGRAM
 from runner.core.text import gpus_text, percent
 from runner.jobs.campaign import log_remarks
-from runner.jobs.comparison import ONE_BATCH, SAME_BATCH, Ran, batch_of, unlike
+from runner.jobs.comparison import ONE_BATCH, SAME_BATCH, Ran, batch_of, beside_each_other, unlike
 from runner.jobs.cost import gpu_hours
 from runner.jobs.directory import NODES, Gaps, Run
 from runner.jobs.inputs import ran_with
@@ -187,14 +187,16 @@ def _unequal(study: Study, proven: Mapping[str, Run]) -> Mapping[_Point, tuple[D
     """
     groups: dict[_Point, list[Ran]] = defaultdict(list)
     curves: dict[tuple[Setting, Arm], list[Ran]] = defaultdict(list)
+    runs: list[tuple[Launch, Ran]] = []
     for each in study.launches:
         if each.key in proven and (plan := proven[each.key].plan) is not None:
             batch, varying = batch_of(run := proven[each.key])
             report = run.records.report(0)
             trained = report.trained if report else {}
-            ran = Ran(plan=plan, batch=batch, varying=varying, trained=trained, ran_with=ran_with(run))
-            for arm in each.arms or (each.arm,):
-                groups[each.settings, each.gpus, arm].append(ran)
+            runs.append((each, Ran(plan=plan, batch=batch, varying=varying, trained=trained, ran_with=ran_with(run))))
+    for (each, _), ran in zip(runs, beside_each_other(ran for _, ran in runs), strict=True):
+        for arm in each.arms or (each.arm,):
+            groups[each.settings, each.gpus, arm].append(ran)
     for (settings, _, arm), group in groups.items():
         curves[settings, arm] += group
     doubts: dict[_Point, tuple[Doubt, ...]] = {}

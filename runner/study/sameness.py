@@ -228,7 +228,7 @@ def _since(first: Run, now: PreparedJob) -> Iterator[str]:
     for each in recipe_difference(first, now.recipe_directory):
         yield f"the program is not as it was ({each.first} -> {each.second})"
     code, text = code_of(now)
-    known = commit_facts(code) if code else {}
+    known = commit_facts(code) | {"other_sources": ""} if code else {}  # it has recorded no Python yet
     after = (
         replace(then, code=known, changes=changes_of(code, text.encode("utf-8", "surrogateescape"))) if then else None
     )

@@ -75,18 +75,18 @@ def _leave(kind: str, rank: int, size: int) -> None:
 
 
 class _Watched:
-    """In the place of ``open``: as a built-in function, it becomes no method of a class that has it as an attribute, as
-    one of pathlib has in Python 3.10, and is pickled by its name.
+    """In the place of ``open``, or of another function of ``module``: as a built-in function, it becomes no method of a
+    class that has it as an attribute, as one of pathlib has in Python 3.10, and is pickled by its name.
     """
 
-    def __init__(self, original: Callable[..., Any], note: Callable[[Any, Any], None]) -> None:
+    def __init__(self, original: Callable[..., Any], note: Callable[..., None], module: str = "io") -> None:
         self.__name__ = self.__qualname__ = original.__name__
-        self.__module__, self.__doc__ = "io", original.__doc__
+        self.__module__, self.__doc__ = module, original.__doc__
         self.__wrapped__, self._note = original, note
 
     def __call__(self, file: Any, *args: Any, **named: Any) -> Any:
         made = self.__wrapped__(file, *args, **named)
-        _quietly(self._note, file, made)
+        _quietly(self._note, made, file, *args)
         return made
 
     def __reduce__(self) -> str:
@@ -109,13 +109,18 @@ def _watch_files(directory: str) -> None:
     def keep(path: str, state: os.stat_result) -> None:
         read.setdefault(path, (state.st_size, state.st_mtime_ns))
 
-    def note(file: Any, made: Any) -> None:
+    def note(made: Any, file: Any, *_: Any) -> None:
         if not isinstance(file, int) and len(read) + len(written) < _MOST_FILES:
             path, state = os.path.abspath(os.fsdecode(file)), os.fstat(made.fileno())
             if made.writable():
                 written.add(path)
             else:
                 keep(path, state)
+
+    def note_target(_none: None, _source: Any, target: Any) -> None:
+        """Of what is written beside and then renamed."""
+        if len(read) + len(written) < _MOST_FILES:
+            written.add(os.path.abspath(os.fsdecode(target)))
 
     def leave(*, measured: bool = False) -> None:
         from gpu_runner_inside import inputs  # PYTHONPATH ends with its place
@@ -146,6 +151,8 @@ def _watch_files(directory: str) -> None:
     watch("get_data")
     builtins.open = io.open = _Watched(io.open, note)
     io.open_code = _Watched(io.open_code, note)  # type: ignore[assignment]
+    for name in ("rename", "replace"):
+        setattr(os, name, _Watched(getattr(os, name), note_target, "os"))
     builtins.open.runner_leave = leave  # type: ignore[attr-defined]
     atexit.register(_quietly, leave)
 

@@ -13,7 +13,16 @@ from runner.core.text import first_of, gpus_text, instead
 from runner.figures.compare.launches import MeasuredLaunch, PointLaunches, Settings, compare_point, measured_launch
 from runner.figures.compare.references import against, none_fits, read_references, reference_for
 from runner.figures.tables import settings_text
-from runner.jobs.comparison import FIX, copy_among, differences, facts_for, first_difference, plan_differences, unlike
+from runner.jobs.comparison import (
+    FIX,
+    beside_each_other,
+    copy_among,
+    differences,
+    facts_for,
+    first_difference,
+    plan_differences,
+    unlike,
+)
 from runner.jobs.directory import Gaps, Run
 from runner.jobs.lookup import find
 from runner.model.expectation import Compared
@@ -122,7 +131,9 @@ def compare_with_references(side: Side, margin: float, file: Path) -> Compared:
         raise none_fits(every[0][0], references, file)
     launches = [launch for point, _ in chosen for launch in point]
     _check_different(launches)
-    findings = tuple(dict.fromkeys(finding for point, _ in chosen for finding in _repeats("A", point)))
+    findings = tuple(
+        dict.fromkeys(finding for point, _ in chosen for finding in _repeats("A", beside_each_other(point)))
+    )
     return Compared(
         first=side.name,
         second="",
@@ -152,8 +163,9 @@ def _is_refused(findings: Iterable[Finding]) -> bool:
 
 def _misfits(first: Sequence[MeasuredLaunch], second: Sequence[MeasuredLaunch]) -> Iterator[Finding]:
     """Why two sides cannot be compared. Launches of a side must be repeats of each other."""
-    yield from _repeats("A", first)
-    yield from _repeats("B", second)
+    every = beside_each_other([*first, *second])
+    yield from _repeats("A", every[: len(first)])
+    yield from _repeats("B", every[len(first) :])
     for fact, *values in differences("compare", first, second):
         one, two = (" and ".join(each) for each in values)
         what = f"{fact.words}: A has {one}, B has {two}"

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 import time
 import uuid
 from pathlib import Path
+from typing import Any
 
 import pytest
 from gpu_runner_inside import inputs
 from gpu_runner_inside.launcher import python_start
 
 from tests.support.commands import ran
+from tests.support.compiler import c_compiler
 
 PROGRAM = """
 import builtins, importlib.util, io, json, os, pickle, pkgutil, runpy
@@ -33,6 +36,10 @@ assert type("Store", (), {"opener": open})().opener("args.json").closed is False
 inputs.leave_measured() if os.environ["WHEN"] != "at its end" else None
 open("late.txt").read()
 Path("args.json").write_text("{}" * 2)
+Path("beside.tmp").write_text("1"); os.replace("beside.tmp", "target.yaml")
+Path("moved.tmp").write_text("1"); Path("moved.tmp").rename("moved.bin")
+os.system("echo 2 >base.yaml; echo 2 >input.txt")  # the first as a user does
+assert pickle.loads(pickle.dumps(os.replace)) is os.replace
 open("last.json", "w") if os.environ["WHEN"] != "measured" else None
 os._exit(0) if os.environ["WHEN"] == "measured" else None
 """
@@ -74,7 +81,8 @@ def test_the_files_and_variables_of_a_program(tmp_path: Path, when: str) -> None
         "train.py",
         *late,
     }
-    assert seen["written"] == ["args.json", *(["last.json"] if when != "measured" else []), "out.log", "state.json"]
+    at_end = ("args.json", "beside.tmp", "last.json", "moved.bin", "moved.tmp", "target.yaml")
+    assert seen["written"] == sorted(["input.txt", "out.log", "state.json", *(at_end if when != "measured" else ())])
     assert seen["read"]["args.json"][0].startswith("text ") is (when != "at its end"), "as it was read, or not known"
     assert {*seen["modules"]} - {"train.py"} == {"layers.py"}
     assert seen["modules"]["layers.py"].startswith("state "), "what was imported is not known"
@@ -119,6 +127,9 @@ def test_a_value_is_without_what_each_job_has_of_its_own() -> None:
         assert given_of(OUT=one) == given_of(OUT=other)
     argv = "a.py\0--port\0{0}\0--seed={0}\0seed={0}\0--export\0{1}"
     assert given_of(A=argv.format(1, 1)) == given_of(A=argv.format(2, 1)) != given_of(A=argv.format(1, 2))
+    argv = "a.py\0--run-name\0{0}\0+exp.name={0}\0--output_dir=out/{0}\0--logdir\0{0}\0--name\0{1}"
+    assert given_of(A=argv.format("a", 1)) == given_of(A=argv.format("b/2", 1)) != given_of(A=argv.format("a", 2))
+    assert given_of(A="--run-name=a --lr 1") != given_of(A="--run-name=a --lr 2")
     assert given_of(WANDB_API_KEY="planted", HF_TOKEN="1234567", KEY_LENGTH="no number") == {
         "WANDB_API_KEY": "", "HF_TOKEN": "", "KEY_LENGTH": "",
     }  # fmt: skip
@@ -126,3 +137,57 @@ def test_a_value_is_without_what_each_job_has_of_its_own() -> None:
         assert given_of(**{name: value})[name], name
     assert given_of(NUM_KEYPOINTS="16") != given_of(NUM_KEYPOINTS="17")
     assert given_of(MAX_TOKENS="4096") != given_of(MAX_TOKENS="8192")
+
+
+LIBRARIES = """
+import ctypes, package, package.large
+for name in ("site-packages/nvidia/lib/libnccl.so.2", "./libops.so"): ctypes.CDLL(name)
+open("data.bin").read()
+for name in ("package/large.py", "package/part.yaml", "package-1.dist-info/entry_points.txt"):
+    open(f"site-packages/{name}").read()
+"""
+
+
+@pytest.mark.parametrize(
+    ("edited", "differs"),
+    [
+        ("", ""),
+        ("site-packages/package/large.py", "package"),
+        ("site-packages/nvidia/lib/libnccl.so.2", "nvidia/lib"),
+        ("libops.so", "libops.so"),
+        ("data.bin", ""),
+    ],
+)
+def test_packages_installed_anew_are_the_same_ones_and_libraries_count(
+    tmp_path: Path, edited: str, differs: str
+) -> None:
+    compiler = c_compiler()
+
+    def collected(edit: str) -> dict[str, Any]:
+        shutil.rmtree(tmp_path / "home", ignore_errors=True)
+        home = tmp_path / "home"
+        for name in (
+            *("site-packages/package/__init__.py", "site-packages/package/large.py", "site-packages/package/part.yaml"),
+            *("site-packages/package-1.dist-info/entry_points.txt", "site-packages/nvidia/lib/libnccl.so.2"),
+            *("libops.so", "data.bin", "train.py"),
+        ):
+            path, text = home / name, "2" if name == edit else "1"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if ".so" in name:
+                (home / "a.c").write_text(f"int f(void) {{ return {text}; }}")
+                ran([compiler, "-shared", "-fPIC", "-o", path, home / "a.c"])
+            elif name == "train.py":
+                path.write_text(LIBRARIES)
+            else:
+                path.write_text(f"# {text}\n" + "#" * (2 << 20) * (name in ("data.bin", edit) or "large" in name))
+        place = python_start.prepare(str(tmp_path))
+        env = {"RUNNER_RANK": "0", **python_start.variables({"PYTHONPATH": f"{home}/site-packages"}, "x", place)}
+        ran([sys.executable, "train.py"], cwd=home, env=env)
+        return inputs.collected(place, {})
+
+    one, two = collected(""), collected(edited)
+    assert {*one["read"]} == {"data.bin", "package/part.yaml", "train.py"}, "what packages have their modules tell"
+    assert one["read"]["data.bin"][0] == two["read"]["data.bin"][0] == ""
+    seen = [{**each["installed"], **each["modules"]} for each in (one, two)]
+    assert {"package", "nvidia/lib", "libops.so"} <= {*seen[0]}
+    assert [name for name in seen[0] if seen[0][name] != seen[1][name]] == [differs] * bool(differs)

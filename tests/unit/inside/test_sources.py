@@ -31,6 +31,10 @@ OWN = re.compile("17")
         (("./run",), "train.py", True),
         (("nice", "./run"), "train.py", True),
         (("nice", "./data"), "data", False),
+        (("./run",), "part/params", True),
+        (("./run",), "part/notes", False),
+        (("make", "-s", "train"), "Makefile", True),
+        (("nice", "make"), "part/settings", True),
         (("bash", "-c", "cd . && exec python3 'train.py' --steps=3"), "train.py", True),
         (("python3", "-m", "part.train"), "part/train.py", True),
         (("python3", "-mpart"), "part/__main__.py", True),
@@ -48,7 +52,8 @@ def test_what_a_command_names_and_its_recipe_has_counts(
         Path(folder).mkdir(parents=True)
     name = name.replace("run/", "work/")
     Path("job.sh").write_text("bash part/other.sh; exec python3 train.py\n")
-    Path("run").write_text("#!/usr/bin/env bash\npython3 train.py\n")
+    Path("run").write_text('#!/usr/bin/env bash\n. "$PWD/part/params"; cat part/notes\npython3 train.py\n')
+    Path("Makefile").write_text("include part/settings\ntrain:\n\t./run\n")
     Path("run").chmod(0o755)
     for text in ("1", "2"):
         path = Path(name)

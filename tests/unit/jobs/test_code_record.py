@@ -33,7 +33,7 @@ def test_a_clean_commit_of_which_nothing_is_written(tmp_path: Path) -> None:
     before = state()
     recorded = CodeRecord(repository=str(top), commit=git(top, "rev-parse", "HEAD"), branch="main", dirty=False)
     seen, diff = record(top, "python", "train.py")
-    assert (msgspec.structs.replace(seen, sources=""), diff) == (recorded, "")
+    assert (msgspec.structs.replace(seen, sources="", other_sources=""), diff) == (recorded, "")
     assert state() == before
 
 
@@ -48,7 +48,11 @@ def test_documentation_is_no_part_of_a_program(tmp_path: Path) -> None:
     assert (second.commit != first.commit, second.sources) == (True, first.sources)
     (top / "train.py").write_text("2\n")
     git(top, "commit", "-q", "-a", "-m", "third")
-    assert record(top, "python", "train.py")[0].sources != first.sources
+    third, _ = record(top, "python", "train.py")
+    assert (third.sources != first.sources, third.other_sources) == (True, first.other_sources)
+    (top / "op.cu").write_text("2\n")
+    git(top, "add", "op.cu")
+    assert record(top, "python", "train.py")[0].other_sources != first.other_sources
 
 
 def test_changes_are_named_and_those_of_text_kept_without_secrets(tmp_path: Path) -> None:

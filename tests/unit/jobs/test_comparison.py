@@ -15,6 +15,7 @@ from runner.jobs.comparison import (
     Difference,
     Ran,
     batch_of,
+    beside_each_other,
     code_differences,
     code_facts,
     copy_among,
@@ -133,6 +134,9 @@ RAN_WITH = RanWith(
 LATER = {"began_s": 300.0, "ended_s": 400.0}
 
 
+CACHED = {**READ, "cache.json": ("text 1", 150.0), "cache.bin": ("", 150.0)}  # by the first
+
+
 def with_inputs(**own: Any) -> dict[str, Any]:
     of_first = {name: own.pop(name) for name in ("read", "written", "modules", "installed", "sources") if name in own}
     first = msgspec.structs.replace(RAN_WITH.first, **of_first)
@@ -196,6 +200,8 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     "module that was added": (with_inputs(read={**READ, "local.py": ("text 2", 40.0)}), "read"),
     "module of a child": (with_inputs(read={**READ, "eval.py": ("text 2", 50.0)}), "read"),
     "file that was removed": (with_inputs(read={"b.bin": ("1", 50.0)}), "read own-read"),
+    "file that the first alone read, of no cache": (with_inputs(read={**READ, "in.txt": ("text 2", 50.0)}), "read"),
+    "settings that one alone read": (with_inputs(read={**CACHED, "in.yaml": ("text 2", 50.0)}), "read own-read"),
     "modules": ({"load": (("module", "load", "cuda/12"),)}, "setup own-setup"),
     "transport": ({"transport": "sockets"}, "setup"),
     "processors": ({"cpus_per_task": 9}, "setup"),
@@ -208,6 +214,9 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     "commit": ({"code": {**ONE.code, "commit": "f00d"}}, "commit"),
     "changes": ({"changes": {"net.py": "2"}}, "changes"),
     "fewer changes": ({"changes": {}}, "changes"),
+    "changes of what is compiled": ({"changes": {**(ONE.changes or {}), "csrc/op.cu": "1"}}, "changes"),
+    "changes of what it began with": ({"changes": {**(ONE.changes or {}), "scripts/job.sh": "1"}}, "changes"),
+    "changes, of Python that is not known": ({"changes": {"a.py": "1"}, **with_inputs(modules={})}, "changes"),
     "edited script": (with_inputs(sources={**SOURCES, "job.sh": ("2", False)}), "sources"),
     "edited while it ran": (with_inputs(sources={**SOURCES, "job.sh": ("2", True)}), "sources"),
     "added script": (with_inputs(sources={**SOURCES, "extra.sh": ("2", False)}), "sources"),
@@ -290,12 +299,14 @@ def test_secret_parts_of_ordinary_variables_are_not_shown() -> None:
     [
         {"code": {**ONE.code, "sources": "s", "commit": "f00d"}},  # of documentation
         {"changes": None},  # git did not answer
+        {"code": {**ONE.code, "sources": "t", "other_sources": "o", "commit": "f00d"}},  # of other scripts
+        {"changes": {**(ONE.changes or {}), "src/plot.py": "1"}},
         {"changes": {"net.py": "1"}, **with_inputs(written=("results.csv",))},
         {"changes": {"net.py": "1"}, **with_inputs(written=("/repository/out/results.csv",))},
     ],
 )
 def test_what_changes_no_program_makes_no_other_one(question: Any, other: dict[str, Any]) -> None:
-    one = dataclasses.replace(ONE, code={**ONE.code, "sources": "s"})
+    one = dataclasses.replace(ONE, code={**ONE.code, "sources": "s", "other_sources": "o"})
     assert first_difference(question, one, dataclasses.replace(one, **{"code": one.code, **other})) is None
 
 
@@ -316,11 +327,57 @@ def test_what_changes_no_program_makes_no_other_one(question: Any, other: dict[s
         {"sources": {}},  # of a launcher that recorded none
         {"read": {**READ, "net.py": ("text 1", 50.0)}},  # of which a launcher of before had the module alone
         {"modules": {"other.py": "1"}, "installed": {"horovod": {"x": "text 1"}, "torch": {"optim": "text 1"}}},
+        {"read": {**READ, "data.bin": ("", 50.0), "b.bin": ("", 60.0)}},  # large
         {"installed": {"big": {"a": "9 state 2", "b": "9 state 2"}, "torch": {"nn": "7 state 1"}}},  # anew, and larger
     ],
 )
 def test_what_programs_do_with_files_makes_no_other_one(question: Any, own: dict[str, Any]) -> None:
     assert unlike(question, [ONE, dataclasses.replace(ONE, **with_inputs(**own))]) == ()
+
+
+@pytest.mark.parametrize("question", ["study", "repeats", "sizes", "point"])
+@pytest.mark.parametrize(("made", "differs"), [("cache.json", False), ("cache.bin", False), ("b.bin", True)])
+def test_what_the_launch_alone_read_that_made_a_cache_is_data(question: Any, made: str, differs: bool) -> None:
+    later = with_inputs(read={name: CACHED[name] for name in (*READ, made)}, **LATER)
+    first = with_inputs(read={**later["ran_with"].first.read, "corpus.json": ("text 2", 50.0)})
+    runs = [dataclasses.replace(ONE, **each) for each in (first, later, later)]
+    assert bool(unlike(question, runs)) is (differs and question != "study")
+    runs[2] = dataclasses.replace(ONE, **with_inputs(read={**CACHED, "other.json": ("text 2", 50.0)}, **LATER))
+    assert bool(unlike(question, runs)) is (question != "study"), "it reads something instead"
+    rewritten = {name: ("text 2" if name == made else digest, at) for name, (digest, at) in CACHED.items()}
+    runs[2] = dataclasses.replace(ONE, **with_inputs(read=rewritten, **LATER))
+    assert bool(unlike(question, runs)) is (question != "study"), "they have not the same cache"
+
+
+@pytest.mark.parametrize(("name", "written"), [("step20.json", ()), ("hparams.yaml", ("state.json", "hparams.yaml"))])
+def test_what_another_launch_made_is_no_difference_of_those_that_read_it(name: str, written: tuple[str, ...]) -> None:
+    """As a checkpoint of the launch of another size, at which one of these went on."""
+    maker = dataclasses.replace(ONE, **with_inputs(written=written, began_s=210.0, ended_s=290.0))
+    reader = dataclasses.replace(ONE, **with_inputs(read={**READ, name: ("text 2", 250.0)}, **LATER))
+    assert [fact.key for fact in unlike("point", [ONE, reader])] == ["read"]
+    one, _, other = beside_each_other([ONE, maker, reader])
+    assert unlike("point", [one, other]) == ()
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "differs"),
+    [
+        ("--seed 1 --lr=1", "--seed 2 --lr=1", False),
+        ("--run-name=a trainer.seed=1", "--run-name=b trainer.seed=2", False),
+        ("--master_port 1", "--master_port 2", False),
+        ("--output-dir a --logdir=a", "--output-dir b --logdir=b", False),
+        ("--data-dir a", "--data-dir b", True),
+        ("--seed --lr", "--seed --wd", True),
+        ("--export 1", "--export 2", True),
+        ("seed 1", "seed 2", True),
+        ("--job-name a", "--job-name a --lr 1", True),
+    ],
+)
+def test_what_names_a_launch_among_its_arguments_is_no_other_program(first: str, second: str, differs: bool) -> None:
+    one, two = (dataclasses.replace(ONE, plan=changed(PLAN, program=("x", *each.split()))) for each in (first, second))
+    assert [fact.key for fact in unlike("repeats", [one, two])] == ["command"] * differs
+    seeds = [dataclasses.replace(one, plan=changed(one.plan, env=(("RUN_SEED", each),))) for each in "12"]
+    assert unlike("repeats", seeds) == unlike("sizes", seeds) == ()
 
 
 def test_what_sizes_have_of_their_own() -> None:

@@ -231,8 +231,10 @@ def test_another_module_is_another_program(of: StudyDirectory) -> None:
     assert why(gather.facts(of))[1].startswith(says)
 
 
-def test_documentation_may_change_while_a_study_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    top = repository(tmp_path / "work", {"train.py": b"import torch\n", "README.md": b"1\n"})
+def test_documentation_and_other_scripts_may_change_while_a_study_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    top = repository(tmp_path / "work", {"train.py": b"import torch\n", "README.md": b"1\n", "plot.py": b"1\n"})
     monkeypatch.chdir(top)
     line = "scale --site local --runtime native --force environment-lacks --gpus 1 --repeats 2 -- python3 train.py"
     of = on_disk(tmp_path / "runs", study((1,), 2, site="local", command=CommandLine(tuple(line.split()), str(top))))
@@ -242,10 +244,17 @@ def test_documentation_may_change_while_a_study_is_made(tmp_path: Path, monkeypa
     leave(first, "code.json", code_record(("python3", "train.py"), top, with_diff=True)[0])
     keep_verdict(first)
     words = ["scale", "--resume", of.path.name, "--dry-run"]
-    for name, expected in (("README.md", Exit.GOOD), ("train.py", Exit.REFUSED)):
+    leave(first, "ranks/0.exit.json", ended(0, program=Inputs(modules={"train.py": "1"})))
+    for name, commits, expected in (
+        ("README.md", True, Exit.GOOD),
+        ("plot.py", False, Exit.GOOD),  # nothing of it was imported
+        ("train.py", False, Exit.REFUSED),
+        ("train.py", True, Exit.REFUSED),
+    ):
         (top / name).write_text("2\n")
-        git(top, "commit", "-q", "-a", "-m", name)
-        assert run(words) == expected
+        if commits:
+            git(top, "commit", "-q", "-a", "-m", name)
+        assert run(words) == expected, (name, commits)
 
 
 def test_a_study_does_not_go_on_with_another_program(

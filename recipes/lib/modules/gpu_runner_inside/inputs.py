@@ -14,7 +14,7 @@ import time
 from collections import defaultdict
 from contextlib import suppress
 from io import FileIO
-from typing import Any, Collection, Mapping, Tuple
+from typing import Any, Collection, Iterator, Mapping, Tuple
 
 from gpu_runner_inside.launcher import environment
 
@@ -25,7 +25,10 @@ Read = Mapping[str, Tuple[int, int]]  # path -> size in bytes, time of change in
 _LEFT = "ran-"  # and the number of the process
 _MOST_BYTES = 1 << 20  # what is larger is data; of modules, which may be compiled:
 _MOST_OF_A_MODULE = 1 << 26
+_OF_AN_END = 1 << 16
+_EDITED = (".yaml", ".yml", ".toml", ".ini", ".cfg", ".conf", ".env", ".json")  # by a user, where Python wrote none
 _MOST_READ = 2000  # files; more are data
+_MOST_LARGE = 100  # of these, the newest: was one made by another launch?
 _FEW = 200  # modules of a package that are read, as they may be made anew for each job
 _INSTALLED = re.compile(r".*/(?:site|dist)-packages/")
 _SYSTEM = re.compile(r"/(proc|sys|run|etc)/|/dev/(?!shm/)|/usr/(?!local/share/|src/)")
@@ -42,7 +45,12 @@ _NO_SECRET = re.compile(
 )
 _DAYS = 7
 _RANDOM = r"(?<=/)tmp[._]?\w{6,12}(?=[/\0]|\Z)|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"  # of mktemp, uuidgen
-_CHOSEN = r"(?<=[-_.\0](?i:port|seed))[=\0]\d+"  # among arguments
+# Among arguments.
+_NAME = (
+    r"(?<=[-_.+\0])(?i:(wandb|run|exp(eriment)?|job)[-_.](name|id|dir|group)|(out(put)?|log(ging)?|save)[-_.]?dir)"
+    r"[=\0][^\0\s]*"
+)
+_CHOSEN = rf"(?<=[-_.\0](?i:port|seed))[=\0]\d+|{_NAME}"
 _TIME = r"20\d\d[-_.]?[01]\d[-_.]?[0-3]\d[-_T ]?[0-2]\d[-_:.]?[0-5]\d([-_:.]?[0-5]\d)?|1[6-9]\d{8}"
 _DATE = "%Y[-_./]?%m[-_./]?%d|%d[-_.]?%m[-_.]?%Y"
 _SHORT_DATE = "%y[-_.]?%m[-_.]?%d|%m[-_.]?%d|%b[-_.]?%d|%d[-_.]?%b"  # as TensorBoard's, Nov27_18-40-00
@@ -96,13 +104,13 @@ def leave(directory: str, base: Base, read: Read, written: Collection[str], *, m
         if is_first:
             made["modules"], made["installed"] = _modules(names, base[1], written, read)
             states = {**_main(base[1]), **read}
-            found = [
-                (path, name, state)
-                for path, state in states.items()
-                for name in [names.of(path)]
-                if name and state[0] <= _MOST_BYTES
+            found = [(path, name, state) for path, state in states.items() for name in [names.of(path)] if name]
+            small = [each for each in found if each[2][0] <= _MOST_BYTES][:_MOST_READ]
+            made["read"] = {path: [name, _content(path, state), state[1]] for path, name, state in small}
+            large = sorted((state[1], path, name) for path, name, state in found if state[0] > _MOST_BYTES)[
+                -_MOST_LARGE:
             ]
-            made["read"] = {path: [name, _content(path, state), state[1]] for path, name, state in found[:_MOST_READ]}
+            made["read"].update((path, [name, "", changed_ns]) for changed_ns, path, name in large)
     if is_first:
         made["written"] = list(filter(None, map(names.of, set(written))))
     with open(f"{place}.tmp", "w") as file:
@@ -136,7 +144,7 @@ def collected(directory: str | None, given: Mapping[str, str]) -> dict[str, Any]
             made["cpus"] = each.get("cpus", made["cpus"])
         for path, (name, digest, changed_ns) in each.get("read", {}).items():
             made["read"].setdefault(name, [digest, changed_ns / 1e9])
-            if _changed_ns(path) != changed_ns and name not in each.get("modules", ()):
+            if _changed_ns(path) != changed_ns and name not in each.get("modules", ()) and not name.endswith(_EDITED):
                 made["written"].append(name)
         if each.get("measured") or not has_figure:
             for kind in ("modules", "installed"):
@@ -150,20 +158,20 @@ class _Names:
     """Names of files: below the place where the program began, or below its run directory; else their paths."""
 
     def __init__(self, base: str, run_dir: str, caches: tuple[str, ...], own: re.Pattern[str]) -> None:
-        self._base, self._run_dir, self._caches, self._own = base + "/", run_dir.rstrip("/") + "/", caches, own
+        self.base, self._run_dir, self._caches, self._own = base + "/", run_dir.rstrip("/") + "/", caches, own
 
     def of(self, path: str) -> str:
         """Empty for what is no program's own."""
         if self._run_dir != "/" and path.startswith(self._run_dir):
             name = path[len(self._run_dir) :]
             return name if name.startswith(("code/", "recipe/")) else ""
-        below = path[len(self._base) :] if path.startswith(self._base) else ""
+        below = path[len(self.base) :] if path.startswith(self.base) else ""
         if _PASSING.match(f"/{below}" if below else path) or path.startswith(self._caches):
             return ""
         if not below and _SYSTEM.match(path):
             return ""
-        if found := _INSTALLED.match(path):
-            return path[found.end() :]
+        if found := _INSTALLED.match(path):  # what packages they are, their modules tell
+            return "" if path.endswith(".py") or "-info/" in path else path[found.end() :]
         return self._own.sub("#", below or path)
 
 
@@ -182,8 +190,8 @@ def _modules(
     names: _Names, began_ns: int, written: Collection[str], read: Read
 ) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
     """Own modules by their contents, and those of installed packages by package and digests of names; of large ones, as
-    there are thousands, by size and time of change. Of one that was changed since it was imported, only its state is
-    left; where that is not known (``read``), since the process began.
+    there are thousands, by size and time of change. Of an own one that was changed since it was imported, only its
+    state is left; where that is not known (``read``), since the process began.
     """
     own: dict[str, str] = {}
     packages: defaultdict[str, dict[str, tuple[str, tuple[int, int]]]] = defaultdict(dict)
@@ -203,14 +211,40 @@ def _modules(
             elif name := names.of(path):
                 imported = read.get(path, state if state[1] < began_ns or path in written else (0, 0))
                 own[name] = _content(path, imported, _MOST_OF_A_MODULE)
+    known = {path for each in packages.values() for path, _ in each.values()}
     installed = {
         package: {
-            name: _content(path, state) if len(each) <= _FEW else f"{state[0]} {_state(state)}"
+            name: f"{state[0]} {_state(state)}"
+            if len(each) > _FEW
+            else _content(path, state)
+            if state[0] <= _MOST_BYTES
+            else _ends(path)
             for name, (path, state) in each.items()
         }
         for package, each in packages.items()
     }
+    for path, state in _libraries(began_ns, known):
+        found = _INSTALLED.match(path)
+        name = path[found.end() if found else len(names.base) :]
+        if found or path.startswith(f"{sys.prefix}/lib/"):  # of pip, of conda
+            installed.setdefault(os.path.dirname(name) if found else "lib", {})[os.path.basename(name)] = _ends(path)
+        elif path.startswith(names.base) and names.of(path):
+            own[name] = _content(path, state, _MOST_OF_A_MODULE)
     return own, installed
+
+
+def _libraries(began_ns: int, known: Collection[str]) -> Iterator[tuple[str, tuple[int, int]]]:
+    """Paths and states of the compiled libraries of this process that are no modules (``known``), such as NCCL's; not
+    of those that were compiled meanwhile.
+    """
+    lines: list[bytes] = []
+    with suppress(OSError), FileIO("/proc/self/maps") as file:
+        lines = file.readall().splitlines()
+    for path in sorted({os.fsdecode(line.split(None, 5)[5]) for line in lines if b".so" in line}):
+        with suppress(OSError):
+            status = os.stat(path)
+            if path not in known and status.st_mtime_ns < began_ns:
+                yield path, (status.st_size, status.st_mtime_ns)
 
 
 def _content(path: str, state: tuple[int, int], most: int = _MOST_BYTES) -> str:
@@ -221,6 +255,15 @@ def _content(path: str, state: tuple[int, int], most: int = _MOST_BYTES) -> str:
                 content = file.read()
             return ("" if b"\0" in content[:8192] else "text ") + _digest(content, 16)
     return _state(state)
+
+
+def _ends(path: str) -> str:
+    """Of what is compiled: its size, its begin, where a linker leaves the build's number, and its end."""
+    with suppress(OSError), FileIO(path) as file:
+        begin, size = file.read(_OF_AN_END), file.seek(0, os.SEEK_END)
+        file.seek(max(size - _OF_AN_END, 0))
+        return _digest(b"%d " % size + begin + file.read(_OF_AN_END), 16)
+    return ""
 
 
 def _state(state: tuple[int, int]) -> str:

@@ -14,6 +14,9 @@ from typing import Any, Dict, Iterator, Sequence, Tuple
 _SOURCES = (".py", ".sh", ".pl", ".R", ".jl")
 _SHELLS = ("bash", "sh", "dash", "zsh")
 _NOTES = (".md", ".rst", ".txt", ".log")
+_OF_MAKE = ("GNUmakefile", "makefile", "Makefile")
+# What a shell reads, or make: ". ./params", "source "$here/params"", "include settings"; not what has a whole path.
+_READ = re.compile(rb"(?:^|[\s;&(])(?:\.|source|-?include)[ \t]+[\"']?(?:\$\{?\w+\}?/)?([\w.][\w./-]*)", re.MULTILINE)
 _BETWEEN = re.compile(rb"[\s\"'`=:;,|&()<>\[\]{}$]+")
 _MOST_BYTES, _MOST_FILES = 1 << 20, 1000
 Sources = Dict[str, Tuple[str, int]]  # name -> digest of the content, time of change in ns
@@ -30,7 +33,7 @@ def files(argv: Sequence[str], run_dir: str, own: re.Pattern[str]) -> Sources:
             continue
         content, changed_ns = read
         found[path] = hashlib.sha256(content).hexdigest()[:16], changed_ns
-        if path.endswith(".sh") or (content.startswith(b"#!") and b"sh" in content.partition(b"\n")[0]):
+        if path.endswith((".sh", *_OF_MAKE)) or (content.startswith(b"#!") and b"sh" in content.partition(b"\n")[0]):
             left.extend(
                 os.path.join(place, name.lstrip(place and "/"))  # "${here}/common.sh"
                 for name in _in_text(content)
@@ -65,6 +68,7 @@ def _named(argv: Sequence[str]) -> Iterator[str]:
     ``-m MODULE``.
     """
     yield from argv[:1]
+    yield from _OF_MAKE if "make" in map(os.path.basename, argv[:3]) else ()
     for before, word in zip(("", *argv), argv):
         module = word if before == "-m" else word[2:] if word.startswith("-m") else ""
         place = module.replace(".", "/")
@@ -77,10 +81,11 @@ def _named(argv: Sequence[str]) -> Iterator[str]:
 
 
 def _in_text(content: bytes) -> Iterator[str]:
-    """Names of sources."""
+    """Names of sources, and of what is read there."""
     for word in dict.fromkeys(each for each in _BETWEEN.split(content) if b"." in each):
         if (name := os.fsdecode(word)).endswith(_SOURCES):
             yield name
+    yield from map(os.fsdecode, _READ.findall(content))
 
 
 def _below(folder: str) -> Iterator[str]:
