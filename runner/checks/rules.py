@@ -97,6 +97,34 @@ def _visible(case: Case) -> Iterator[Finding]:
 
 
 @rule()
+def _arguments(case: Case) -> Iterator[Finding]:
+    """What a program is to read, and its container does not show."""
+    plan = case.plan
+    facts = RUNTIMES[plan.runtime]
+    if not facts.is_container:
+        return
+    targets = [mount.target for mount in plan.mounts]
+    shown = [*targets, *case.site.ways.get(plan.runtime, RuntimeAtSite()).visible]
+    shown += case.observed.home if facts.shows_home else ()
+    here = [mount.source for mount in plan.mounts if mount.target == plan.workdir]
+    for path in case.observed.named_paths:
+        if _is_below([path], shown):
+            continue
+        what = f"the container does not show {path}, which the program's arguments name"
+        fix = f"--mount {posixpath.dirname(path)}:{posixpath.dirname(path)}"
+        if _is_below([path], here):
+            fix = f"name it as seen from this directory: {posixpath.relpath(path, here[0])}"
+        yield Finding("argument-not-visible", "warn", what, fix)
+
+
+@rule()
+def _shell_environment(case: Case) -> Iterator[Finding]:
+    if case.observed.unused_environment:
+        what = f"this shell's environment {case.observed.unused_environment} is not used: the job runs in an image"
+        yield Finding("environment-not-used", "warn", what, "--runtime native runs it there; --image NAME says which")
+
+
+@rule()
 def _blanks(case: Case) -> Iterator[Finding]:
     sources = (path for mount in case.plan.mounts for path in (mount.source, mount.target))
     blank = [path for path in (*sources, *case.observed.run_directory) if re.search(r"\s", path)]

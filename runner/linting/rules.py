@@ -72,7 +72,7 @@ def _pin(call: Call) -> Value | None:
     elif call.name == "torch.device" and (first.constant is ... or str(first.constant).startswith("cuda")):
         value = call.given(1, "index") or (first if is_named else _ANY_GPU)
     elif call.name == ".to" and not (is_named or type(first.constant) is int):
-        value = _ANY_GPU if first.constant == "cuda" else None
+        value = _ANY_GPU if "cuda" in first.constants else None
     elif call.last == "DistributedDataParallel":
         value = next(iter(call.argument(1, "device_ids").items), None)
     elif not call.means("set device", ".to"):

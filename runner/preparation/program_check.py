@@ -39,7 +39,8 @@ def program_problem(request: Request, image: JobImage, *, is_container: bool, lo
         relative = not word.startswith("/") and ".." not in Path(word).parts and not over
         return _file_problem(Path(request.starts_in, word), word) if relative else ("", "")
     if is_container:
-        return _in_image(word, image)
+        file = Path(request.starts_in, word)
+        return _by_interpreter(file) if word.endswith((".py", ".sh")) and file.is_file() else _in_image(word, image)
     if loads:
         return "", ""
     environment = image.environment.directory if image.environment else ""
@@ -61,10 +62,15 @@ def _missing(word: str, start: Path, known: Sequence[str], path: str | None) -> 
     if process.find(word, path) is not None:
         return "", ""
     if (start / word).is_file():
-        problem, fix = _file_problem(start / word, f"./{word}")
-        return problem or f"{word} is not in PATH", fix or f"it is a file of this directory: -- ./{word}"
+        return _by_interpreter(start / word)
     fix = instead(word, known, "correct its name, or give its whole path")
     return f"no program {word!r} is in PATH, here and so in the job", fix
+
+
+def _by_interpreter(file: Path) -> tuple[str, str]:
+    """Of a file of the directory that is named as programs in PATH are."""
+    problem, fix = _file_problem(file, f"./{file.name}")
+    return problem or f"{file.name} is not in PATH", fix or f"it is a file of this directory: -- ./{file.name}"
 
 
 def _file_problem(file: Path, word: str) -> tuple[str, str]:

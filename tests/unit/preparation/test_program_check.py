@@ -17,6 +17,7 @@ from runner.core.errors import UsageError
 from runner.images.store.stored_image import write_sidecar
 from runner.model.request import Mount, Request
 from runner.preparation.job import PreparedJob, prepare
+from runner.preparation.observation import named_paths
 from runner.preparation.program_source import needed_modules
 from runner.preparation.request import make_request
 from tests.support.squashfs import published
@@ -68,6 +69,34 @@ def test_what_can_be_started_or_is_not_known_is_not_refused(tmp_path: Path) -> N
     over = (Mount("/other", "/workspace"),)
     request = Request(gpus=1, mounts=over, program=("./absent.sh",), directory=str(tmp_path))
     assert not codes(prepare(msgspec.structs.replace(request, site="box", runtime="charliecloud", runs=str(tmp_path))))
+
+
+def test_a_script_named_as_a_program_is_refused_in_a_container_too(tmp_path: Path) -> None:
+    ((what, fix),) = codes(prepared(tmp_path, "run.py", site="box", runtime="charliecloud"))
+    assert "run.py" in what and "-- python3 ./run.py" in fix
+    assert not codes(prepared(tmp_path, "absent.py", site="box", runtime="charliecloud"))  # the image may have it
+
+
+def test_what_the_arguments_name_and_a_shell_s_unused_environment_are_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "env").mkdir()
+    place = Path(os.path.realpath(Path.cwd()))
+    monkeypatch.setattr("runner.preparation.observation._OF_IMAGES", frozenset({"etc"}))
+    words = (
+        "python3",
+        "run.py",
+        f"--data={place}/run.py",
+        f"{place}/not there",
+        "/etc/passwd",
+        "run.py",
+        f"{place}//env/",
+    )
+    assert named_paths(words) == (f"{place}/run.py", f"{place}/env")
+    monkeypatch.setenv("VIRTUAL_ENV", str(tmp_path / "env"))
+    for values, unused in (({}, True), ({"image": "x:1"}, False), ({"runtime": "native"}, False)):
+        job = prepared(tmp_path, "python3", "run.py", **({"site": "box", "runtime": None} | values))
+        assert ("environment-not-used" in {each.code for each in job.findings}) == unused
 
 
 @pytest.mark.skipif(not shutil.which("mksquashfs"), reason="squashfs-tools are not installed")

@@ -42,6 +42,7 @@ _NO_SECRET = re.compile(
 )
 _DAYS = 7
 _RANDOM = r"(?<=/)tmp[._]?\w{6,12}(?=[/\0]|\Z)|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"  # of mktemp, uuidgen
+_OF_A_NODE = "gpu-runner-cache-[^/]*"  # launcher.caches; a job number below 1000 alone is not masked
 _CHOSEN = r"(?<=[-_.\0](?i:port|seed))[=\0]\d+"  # among arguments
 _TIME = r"20\d\d[-_.]?[01]\d[-_.]?[0-3]\d[-_T ]?[0-2]\d[-_:.]?[0-5]\d([-_:.]?[0-5]\d)?|1[6-9]\d{8}"
 _DATE = "%Y[-_./]?%m[-_./]?%d|%d[-_.]?%m[-_.]?%Y"
@@ -71,7 +72,7 @@ def own_to_a_job(env: Mapping[str, str]) -> re.Pattern[str]:
     days = [time.localtime(time.time() + 86400 * day) for day in range(-_DAYS, 2)]  # a study may take some
     whole, short = ("|".join(time.strftime(form, day) for day in days) for form in (_DATE, _SHORT_DATE))
     parts += [rf"(?<!\d)(({whole})({_CLOCK})?|({short}){_CLOCK})(?!\d)"]
-    return re.compile("|".join((_TIME, *parts, _RANDOM, _CHOSEN)))
+    return re.compile("|".join((_OF_A_NODE, _TIME, *parts, _RANDOM, _CHOSEN)))
 
 
 def _is_secret(name: str, value: str) -> bool:

@@ -49,7 +49,7 @@ class Server:
         if kind == "notebook":
             modules = [name for name in ("jupyterlab", "notebook", "jupyter_server") if find_spec(name)]
             if not modules:
-                sys.exit("this Python has no Jupyter: pip install jupyterlab ipykernel")
+                sys.exit("No module named jupyterlab: pip install jupyterlab ipykernel")
             words = [sys.executable, "-m", modules[0], "--no-browser", "--allow-root", *at, "--port-retries=0", *words]
         elif kind == "tensorboard":
             words = [sys.executable, "-c", _TENSORBOARD, "--host={address}", "--port={port}", "--logdir", *words]
