@@ -35,12 +35,13 @@ _NESTED = re.compile(r"\n+([^\n\x1b]*)(?:\x1b\[A)+")  # a bar below another one 
 @click.option("--json", "as_json", is_flag=True, help="Print the logs as JSON.")
 def command(run: str | None, ranks: str | None, every: bool, lines: int | None, follow: bool, as_json: bool) -> int:
     """Print the logs of RUN (an id or name, or its beginning; a job id; a directory; or the newest run); of a STUDY
-    those of the launch that is not proven, or the last one.
+    those of the launch that is not proven, or the last one; of several runs, of one that failed, or the last one; of
+    --until-done, of the last attempt.
 
     Of several ranks, every line begins with its rank and host. With --follow, the exit code is that of the verdict;
     Ctrl-C leaves the job alone.
     """
-    from runner.study.directory import find_subjects
+    from runner.study.directory import chain_of, find_subjects
 
     if ranks is not None and every:
         raise UsageError("--rank and --all exclude each other", where="--all", fix="give one of them")
@@ -50,6 +51,8 @@ def command(run: str | None, ranks: str | None, every: bool, lines: int | None, 
     named = logs.parse_ranks(ranks) if ranks is not None else None
     subjects = find_subjects(() if run is None else (run,))
     bad = [each for each in subjects if isinstance(each, Run) and each.verdict and each.verdict.exit_code]
+    if chain_of(subjects[-1]) is not None:  # an earlier attempt may well have failed
+        bad = [each for each in reversed(subjects) if isinstance(each, Run) and logs.log_files(each, Selection())]
     directory = next(iter(bad), subjects[-1])
     if len(subjects) > 1:
         say(f"run {directory.path.name}; others: {PROGRAM} logs RUN")
