@@ -59,7 +59,7 @@ def _program(case: Case) -> Iterator[Finding]:
 def _mounts(case: Case) -> Iterator[Finding]:
     for source in case.observed.missing_sources:
         what = f"the mount source {source!r} does not exist here"
-        fix = "correct the path; a node would fail to start the container"
+        fix = "correct the path, or make it"
         yield Finding("mount-source-missing", "refuse", what, fix)
     problem = case.observed.run_directory_problem
     if problem:

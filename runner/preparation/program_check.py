@@ -37,7 +37,9 @@ def program_problem(request: Request, image: JobImage, *, is_container: bool, lo
     if "/" in word:
         over = any(f"{mount.target}/".startswith(f"{WORKSPACE}/") for mount in request.mounts)
         relative = not word.startswith("/") and ".." not in Path(word).parts and not over
-        return _file_problem(Path(request.starts_in, word), word) if relative else ("", "")
+        is_absolute = word.startswith("/") and not is_container
+        is_seen = relative or (is_absolute and _is_beside(Path(word), Path(request.runs)))
+        return _file_problem(Path(request.starts_in, word), word) if is_seen else ("", "")
     if is_container:
         file = Path(request.starts_in, word)
         return _by_interpreter(file) if word.endswith((".py", ".sh")) and file.is_file() else _in_image(word, image)
@@ -46,6 +48,16 @@ def program_problem(request: Request, image: JobImage, *, is_container: bool, lo
     environment = image.environment.directory if image.environment else ""
     path = f"{environment}/bin:{os.environ.get('PATH', '')}" if environment else None
     return _missing(word, Path(request.starts_in), [name for name in _KNOWN if process.find(name, path)], path)
+
+
+def _is_beside(file: Path, runs: Path) -> bool:
+    """Whether it lies, or would lie, where every rank sees it: on the file system of the run directory, below a
+    directory that is there.
+    """
+    with suppress(OSError, ValueError):
+        above = [next(place for place in each.absolute().parents if os.path.lexists(place)) for each in (file, runs)]
+        return above[0] != Path("/") and above[0].stat().st_dev == above[1].stat().st_dev
+    return False
 
 
 def _no_program(words: Sequence[str], start: Path) -> tuple[str, str] | None:

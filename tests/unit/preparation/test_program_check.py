@@ -20,7 +20,7 @@ from runner.preparation.job import PreparedJob, prepare
 from runner.preparation.observation import named_paths
 from runner.preparation.program_source import needed_modules
 from runner.preparation.request import make_request
-from tests.support.squashfs import published
+from tests.support.squashfs import SUPERBLOCK, published
 
 
 def prepared(tmp_path: Path, *words: str, **values: Any) -> PreparedJob:
@@ -50,6 +50,8 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (("./train $é.sh",), "chmod +x"),
         (("./run.py", "--x"), "-- python3 ./run.py"),
         (("./absent.sh",), "correct its name"),
+        (("{here}/absent.sh", "--x"), "correct its name"),
+        (("{here}/train $é.sh",), "chmod +x"),
         (("python3 run.py", "--x"), "leave out the quotes: -- python3 run.py --x"),
         (("./train $é.sh --x",), "leave out the quotes: -- ./train $é.sh --x"),
         (("FOO=1", "python3", "run.py"), "write -- env FOO=1 python3 run.py"),
@@ -58,7 +60,7 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_what_cannot_be_started_is_refused_with_the_line_to_write(
     tmp_path: Path, words: tuple[str, ...], fix: str
 ) -> None:
-    ((_, said),) = codes(prepared(tmp_path, *words))
+    ((_, said),) = codes(prepared(tmp_path, *(word.format(here=tmp_path) for word in words)))
     assert fix in said
 
 
@@ -113,6 +115,17 @@ def test_a_program_that_an_image_does_not_have(
     found = codes(prepared(tmp_path, word, "run.py", site="box", runtime="charliecloud", image="x:1"))
     assert bool(found) == refused
     assert not refused or "python3" in found[0][1]
+
+
+@pytest.mark.parametrize(("named", "whole"), [("a" * 12, True), ("sha256:" + "a" * 12, True), ("b" * 12, False)])
+def test_the_beginning_of_a_digest_that_the_store_has_is_answered_by_all_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str, *, whole: bool
+) -> None:
+    write_sidecar(published(SUPERBLOCK, tmp_path / "store"))
+    monkeypatch.setenv("RUNNER_STORE", str(tmp_path / "store"))
+    job = prepared(tmp_path, "python3", "run.py", site="box", runtime="charliecloud", image=named)
+    ((_, fix),) = codes(job, "image-unusable")
+    assert (f"--image sha256:{'a' * 64}" in fix) == whole
 
 
 def test_in_the_environment_of_gpu_runner_a_program_that_needs_more_is_refused(
