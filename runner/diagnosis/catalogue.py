@@ -260,8 +260,8 @@ FAILURES = (
         'init_process_group("nccl" if torch.cuda.is_available() else "gloo"), or a torch with CUDA'),
     _said("file-not-found", r"FileNotFoundError: \[Errno 2\] No such file or directory: '(?P<file>[^']+)'",
         "it does not find {file}",
-        "correct the path; a container shows the directory of `submit` (as /workspace), the run directory (/results) "
-        "and what --mount DIR:DIR names; `~` is no home there"),
+        "correct the path; a container shows the directory of `submit` (/workspace), the run directory (/results) and "
+        "what --mount DIR:DIR names"),
     _said("library-not-found", r"(?P<library>[\w.+-]+\.so[\w.]*): cannot open shared object file: No such file",
         "{library} is not in {environment}, or not where libraries are looked for",
         "use an image or environment with the CUDA, MPI or other library that the program was built for "
