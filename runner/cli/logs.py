@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Sequence
 from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
 import click
 
@@ -19,6 +21,9 @@ from runner.jobs.directory import Run
 from runner.jobs.logs import LogFile, Selection
 from runner.jobs.states import cancel, scheduler_of
 from runner.jobs.watch import JobProgress, presence
+
+if TYPE_CHECKING:
+    from runner.study.directory import Subject
 
 OVER = "\r\x1b[K"  # from the beginning of a line, which is emptied
 _NESTED = re.compile(r"\n+([^\n\x1b]*)(?:\x1b\[A)+")  # a bar below another one (tqdm): down, and up again
@@ -41,7 +46,7 @@ def command(run: str | None, ranks: str | None, every: bool, lines: int | None, 
     Of several ranks, every line begins with its rank and host. With --follow, the exit code is that of the verdict;
     Ctrl-C leaves the job alone.
     """
-    from runner.study.directory import chain_of, find_subjects
+    from runner.study.directory import find_subjects
 
     if ranks is not None and every:
         raise UsageError("--rank and --all exclude each other", where="--all", fix="give one of them")
@@ -50,10 +55,7 @@ def command(run: str | None, ranks: str | None, every: bool, lines: int | None, 
         raise UsageError("--follow prints logs as they grow, and --json a whole document", where="--json", fix=fix)
     named = logs.parse_ranks(ranks) if ranks is not None else None
     subjects = find_subjects(() if run is None else (run,))
-    bad = [each for each in subjects if isinstance(each, Run) and each.verdict and each.verdict.exit_code]
-    if chain_of(subjects[-1]) is not None:  # an earlier attempt may well have failed
-        bad = [each for each in reversed(subjects) if isinstance(each, Run) and logs.log_files(each, Selection())]
-    directory = next(iter(bad), subjects[-1])
+    directory = _most_telling(subjects)
     if len(subjects) > 1:
         say(f"run {directory.path.name}; others: {PROGRAM} logs RUN")
     if not isinstance(directory, Run):
@@ -85,6 +87,18 @@ def command(run: str | None, ranks: str | None, every: bool, lines: int | None, 
         say(f"rank {failed} failed first; others: --rank LIST, --all")
     _print(directory, files, lines, prefixed=prefixed)
     return Exit.GOOD
+
+
+def _most_telling(subjects: Sequence[Subject]) -> Subject:
+    """Of a chain the last attempt that has logs, as earlier ones may well have failed; else one that failed."""
+    from runner.study.directory import chain_of
+
+    runs = [each for each in subjects if isinstance(each, Run)]
+    if chain_of(subjects[-1]) is not None:
+        runs = [each for each in reversed(runs) if logs.log_files(each, Selection())]
+    else:
+        runs = [each for each in runs if each.verdict and each.verdict.exit_code]
+    return next(iter(runs), subjects[-1])
 
 
 def _print(run: Run, files: tuple[LogFile, ...], lines: int | None, *, prefixed: bool) -> None:

@@ -314,9 +314,8 @@ def _stored(reference: str, form: Form) -> JobImage:
         problem = f"the store ({store.directory()}) has no {'SIF' if form == 'sif' else 'squashfs'} of {reference}"
         pulled = form != "sif" or references.names_registry(reference)
         where = "" if pulled else " on a machine with a container engine, or --image FILE.sif"
-        if re.fullmatch(r"(sha256:)?[0-9a-f]{6,63}", reference) and (whole := _digests_that_begin(reference)):
-            return JobImage(unpinned, problem, f"give the whole digest: --image {' or '.join(whole)}")
-        return JobImage(unpinned, problem, f"`{_CONVERT[form]} {reference}`{where}")
+        fix = _whole_digest(reference) or f"`{_CONVERT[form]} {reference}`{where}"
+        return JobImage(unpinned, problem, fix)
     owner = store.stranger(stored)
     about = facts_of(stored.about)
     planned = PlannedImage(
@@ -336,11 +335,14 @@ def _stored(reference: str, form: Form) -> JobImage:
     return JobImage(planned, f"the image {stored.path} is damaged: {why}", fix)
 
 
-def _digests_that_begin(text: str) -> tuple[str, ...]:
-    """Digests of the store's images of which ``images list`` shows this beginning."""
+def _whole_digest(text: str) -> str:
+    """The fix for the beginning of a digest, as ``images list`` shows it; empty where the store has none that begins so."""
+    if not re.fullmatch(r"(sha256:)?[0-9a-f]{6,63}", text):
+        return ""
     begin = f"sha256:{text.removeprefix('sha256:')}"
     known = [each for each in store.everything(store.directory()) if isinstance(each, StoredImage)]
-    return tuple(dict.fromkeys(each.digest for each in known if each.digest.startswith(begin)))
+    whole = dict.fromkeys(each.digest for each in known if each.digest.startswith(begin))
+    return f"give the whole digest: --image {' or '.join(whole)}" if whole else ""
 
 
 def as_image(environment: Environment) -> PlannedImage:

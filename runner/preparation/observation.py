@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
 _SRUN_S = 15.0  # for a program that reads two files
 _WORKSPACES_S = 10.0
-_OF_IMAGES = frozenset("bin boot dev etc lib lib64 opt proc run sbin sys tmp usr var workspace results".split())
+# Top directories that images have, too, and the mount points in them.
+_OF_IMAGES = re.compile(r"/(bin|boot|dev|etc|lib|lib64|opt|proc|run|sbin|sys|tmp|usr|var|workspace|results)/")
 _UNITS_S = {"day": 86400, "hour": 3600, "minute": 60}
 
 
@@ -100,7 +101,7 @@ def observe(
 def named_paths(program: Sequence[str]) -> tuple[str, ...]:
     """Absolute paths in a command that exist here, as words or behind ``=``, without those that images have too."""
     values = [word.partition("=")[2] if word.startswith("-") and "=" in word else word for word in program]
-    own = [value for value in values if re.match(r"/[^/]", value) and value.split("/")[1] not in _OF_IMAGES]
+    own = [value for value in values if re.match(r"/[^/]", value) and not _OF_IMAGES.match(f"{value}/")]
     return tuple(dict.fromkeys(os.path.normpath(value) for value in own if _exists(value)))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -15,12 +16,16 @@ import pytest
 
 from runner.core.errors import UsageError
 from runner.images.store.stored_image import write_sidecar
+from runner.jobs.service import Kind, program_of
 from runner.model.request import Mount, Request
 from runner.preparation.job import PreparedJob, prepare
 from runner.preparation.observation import named_paths
 from runner.preparation.program_source import needed_modules
 from runner.preparation.request import make_request
+from runner.sites.loader import read_site
 from tests.support.squashfs import SUPERBLOCK, published
+
+REQUEST = Request(gpus=1, job_name="serve")
 
 
 def prepared(tmp_path: Path, *words: str, **values: Any) -> PreparedJob:
@@ -84,7 +89,7 @@ def test_what_the_arguments_name_and_a_shell_s_unused_environment_are_seen(
 ) -> None:
     (tmp_path / "env").mkdir()
     place = Path(os.path.realpath(Path.cwd()))
-    monkeypatch.setattr("runner.preparation.observation._OF_IMAGES", frozenset({"etc"}))
+    monkeypatch.setattr("runner.preparation.observation._OF_IMAGES", re.compile("/etc/"))
     words = (
         "python3",
         "run.py",
@@ -158,6 +163,11 @@ def test_only_what_is_imported_whatever_happens_is_needed(tmp_path: Path) -> Non
     assert needed_modules(("python", "-u", "run.py", "--config", "lazy.py"), tmp_path) == ("needed_by_helper", "torch")
     assert needed_modules(("python", "-m", "helper"), tmp_path) == ("needed_by_helper",)
     assert needed_modules(("python", "-m", "gpu_runner_inside.hold"), tmp_path) == ()  # each run directory has it
+    cases: tuple[tuple[Kind, tuple[str, ...]], ...]
+    cases = (("notebook", ("jupyter_server",)), ("tensorboard", ("tensorboard",)), ("command", ()))
+    for kind, needs in cases:
+        words = program_of(kind, ["python", "{port}"], REQUEST, read_site("local"), idle_s=0)
+        assert needed_modules(words, tmp_path) == needs
     for words in (("python", "-c", "import a"), ("python", "a\0.py"), ("python",), ("python", "-")):
         assert needed_modules(words, tmp_path) == ()
 
