@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -56,8 +57,10 @@ def command(run: str | None, ranks: str | None, every: bool, lines: int | None, 
     named = logs.parse_ranks(ranks) if ranks is not None else None
     subjects = find_subjects(() if run is None else (run,))
     directory = _most_telling(subjects)
-    if len(subjects) > 1:
-        say(f"run {directory.path.name}; others: {PROGRAM} logs RUN")
+    is_elsewhere = run is None and Path.cwd() not in directory.path.parents
+    if len(subjects) > 1 or is_elsewhere:
+        where = f", of {directory.path.parent}" if is_elsewhere else ""
+        say(f"run {directory.path.name}{where}; others: {PROGRAM} logs RUN")
     if not isinstance(directory, Run):
         from runner.cli.study import telling_run
 

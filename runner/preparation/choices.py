@@ -336,7 +336,7 @@ def _stored(reference: str, form: Form) -> JobImage:
 
 
 def _whole_digest(text: str) -> str:
-    """The fix for the beginning of a digest, as ``images list`` shows it; empty where the store has none that begins so."""
+    """The fix for the beginning of a digest, as ``images list`` shows it; empty for any other text."""
     if not re.fullmatch(r"(sha256:)?[0-9a-f]{6,63}", text):
         return ""
     begin = f"sha256:{text.removeprefix('sha256:')}"
