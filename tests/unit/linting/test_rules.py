@@ -191,6 +191,7 @@ MISTAKES: list[tuple[Any, ...]] = [
     ("ddp", 2, "wrong", "set_device(local_rank)", 'set_device("cuda:" + str(dist.get_rank()))'),
     ("ddp", 2, "wrong", SET_DEVICE, "", DEVICE_IDS, "Net(), device_ids=[0]"),
     ("ddp", 2, "cannot tell", SET_DEVICE, "", DEVICE_IDS, "Net(), device_ids=[config.gpu]"),
+    ("ddp", 2, "wrong", 'local_rank = int(os.environ["LOCAL_RANK"])\n', ""),
     ("keras", 5, "wrong", LEGACY, "import keras\nimport tensorflow as tf\n"),
     ("keras", 5, "wrong", FIT, TAPE.format("", "    tape.gradient(loss, x)\n"),
      "opt = hvd.DistributedOptimizer(opt)\n", ""),
