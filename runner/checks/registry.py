@@ -58,6 +58,8 @@ class Observed:
         caches: directories with the user's caches that exist.
         budget_left: GPU-hours that RUNNER_BUDGET leaves for jobs; None where it is not set.
         links_left_out: tracked links that a copy of the user's files will not have.
+        named_paths: files and directories of the user's, by absolute paths that the program's arguments name.
+        unused_environment: virtual or conda environment of this shell, where the job takes the recipe's own image.
     """
 
     image_problem: str = ""
@@ -86,6 +88,8 @@ class Observed:
     caches: tuple[str, ...] = ()
     budget_left: float | None = None
     links_left_out: tuple[str, ...] = ()
+    named_paths: tuple[str, ...] = ()
+    unused_environment: str = ""
 
 
 @dataclass(frozen=True)

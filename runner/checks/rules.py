@@ -59,7 +59,7 @@ def _program(case: Case) -> Iterator[Finding]:
 def _mounts(case: Case) -> Iterator[Finding]:
     for source in case.observed.missing_sources:
         what = f"the mount source {source!r} does not exist here"
-        fix = "correct the path; a node would fail to start the container"
+        fix = "correct the path, or make it"
         yield Finding("mount-source-missing", "refuse", what, fix)
     problem = case.observed.run_directory_problem
     if problem:
@@ -94,6 +94,34 @@ def _visible(case: Case) -> Iterator[Finding]:
             what = f"containers of {title} at {plan.site} show {', '.join(shown)}, and not {names[0]}"
             fix = "work below one of these: start there, and --runs DIR; others are `visible` in a site file"
             yield Finding("path-not-visible", "refuse", what, fix)
+
+
+@rule()
+def _arguments(case: Case) -> Iterator[Finding]:
+    """What a program is to read, and its container does not show."""
+    plan = case.plan
+    facts = RUNTIMES[plan.runtime]
+    if not facts.is_container:
+        return
+    targets = [mount.target for mount in plan.mounts]
+    shown = [*targets, *case.site.ways.get(plan.runtime, RuntimeAtSite()).visible]
+    shown += case.observed.home if facts.shows_home else ()
+    here = [mount.source for mount in plan.mounts if mount.target == plan.workdir]
+    for path in case.observed.named_paths:
+        if _is_below([path], shown):
+            continue
+        what = f"the container does not show {path}, which the program's arguments name"
+        fix = f"--mount {posixpath.dirname(path)}:{posixpath.dirname(path)}"
+        if _is_below([path], here):
+            fix = f"name it as seen from this directory: {posixpath.relpath(path, here[0])}"
+        yield Finding("argument-not-visible", "warn", what, fix)
+
+
+@rule()
+def _shell_environment(case: Case) -> Iterator[Finding]:
+    if case.observed.unused_environment:
+        what = f"this shell's environment {case.observed.unused_environment} is not used: the job runs in an image"
+        yield Finding("environment-not-used", "warn", what, "--runtime native runs it there; --image NAME says which")
 
 
 @rule()

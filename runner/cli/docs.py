@@ -15,6 +15,8 @@ from runner.core.paths import share
 from runner.core.text import instead
 
 _INDEX = "README"
+_LAST = ("README", "proofs", "architecture")  # what says least of how something is done
+_SHORT = 4  # letters of a word that stands for itself alone
 # Between paragraphs, items and rows: each is shown alone where it has the word.
 _APART = re.compile(r"\n\s*\n|\n(?= *(?:- |\d+\. |\|))")
 
@@ -37,9 +39,12 @@ def command(words: tuple[str, ...]) -> int:
     if len(words) == 1 and name in pages:
         click.echo(pages[name].read_text("utf-8").rstrip("\n"))
         return 0
+    texts = {name: page.read_text("utf-8") for name, page in pages.items()}
+    whole = any(_has(text, words) for text in texts.values())
+    most_first = sorted(texts, key=lambda name: (name in _LAST, -_times(texts[name], words)))
     blank = ""
-    for name, page in pages.items():
-        for heading, lines in matches(page.read_text("utf-8"), words):
+    for name in most_first:
+        for heading, lines in matches(texts[name], words, whole=whole):
             click.secho(f"{blank}{name}: {heading}", bold=True)
             click.echo(lines)
             blank = "\n"
@@ -56,18 +61,34 @@ def pages_by_name() -> dict[str, Path]:
     return {name.removesuffix(f"/{_INDEX}"): path for name, path in paths.items()}
 
 
-def matches(text: str, words: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-    """(heading, the paragraphs that have all words) of each section that has some; all of them if the heading has."""
+def matches(text: str, words: tuple[str, ...], *, whole: bool = True) -> Iterator[tuple[str, str]]:
+    """(heading, the paragraphs that have all words) of each section that has some; all of them if the heading has.
+    ``whole``: as words, or their beginnings, not within others.
+    """
     for heading, body in _sections(text):
-        if _has(heading, words):
+        if _has(heading, words, whole=whole):
             yield heading, body
-        elif found := [part.strip("\n") for part in _APART.split(body) if _has(part, words)]:
+        elif found := [part.strip("\n") for part in _APART.split(body) if _has(part, words, whole=whole)]:
             yield heading, "\n".join(found)
 
 
-def _has(text: str, words: tuple[str, ...]) -> bool:
-    line = " ".join(text.split()).casefold()
-    return all(" ".join(word.split()).casefold() in line for word in words)
+def _has(text: str, words: tuple[str, ...], *, whole: bool = True) -> bool:
+    line = " ".join(text.split())
+    return all(re.search(_pattern(word, whole=whole), line, re.IGNORECASE) for word in words)
+
+
+def _times(text: str, words: tuple[str, ...]) -> int:
+    line = " ".join(text.split())
+    return min(len(re.findall(_pattern(word), line, re.IGNORECASE)) for word in words)
+
+
+def _pattern(word: str, *, whole: bool = True) -> str:
+    """Of a word as a reader means it: CI is no part of a decision, ``scal`` is the beginning of scaling."""
+    text = re.escape(" ".join(word.split()))
+    if not whole:
+        return text
+    after = r"(?![^\W_])" if len(word) < _SHORT else ""
+    return rf"(?<![^\W_]){text}{after}"
 
 
 def _title(page: Path) -> str:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Sequence
 from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -19,6 +22,9 @@ from runner.jobs.directory import Run
 from runner.jobs.logs import LogFile, Selection
 from runner.jobs.states import cancel, scheduler_of
 from runner.jobs.watch import JobProgress, presence
+
+if TYPE_CHECKING:
+    from runner.study.directory import Subject
 
 OVER = "\r\x1b[K"  # from the beginning of a line, which is emptied
 _NESTED = re.compile(r"\n+([^\n\x1b]*)(?:\x1b\[A)+")  # a bar below another one (tqdm): down, and up again
@@ -35,7 +41,8 @@ _NESTED = re.compile(r"\n+([^\n\x1b]*)(?:\x1b\[A)+")  # a bar below another one 
 @click.option("--json", "as_json", is_flag=True, help="Print the logs as JSON.")
 def command(run: str | None, ranks: str | None, every: bool, lines: int | None, follow: bool, as_json: bool) -> int:
     """Print the logs of RUN (an id or name, or its beginning; a job id; a directory; or the newest run); of a STUDY
-    those of the launch that is not proven, or the last one.
+    those of the launch that is not proven, or the last one; of several runs, of one that failed, or the last one; of
+    --until-done, of the last attempt.
 
     Of several ranks, every line begins with its rank and host. With --follow, the exit code is that of the verdict;
     Ctrl-C leaves the job alone.
@@ -49,10 +56,11 @@ def command(run: str | None, ranks: str | None, every: bool, lines: int | None, 
         raise UsageError("--follow prints logs as they grow, and --json a whole document", where="--json", fix=fix)
     named = logs.parse_ranks(ranks) if ranks is not None else None
     subjects = find_subjects(() if run is None else (run,))
-    bad = [each for each in subjects if isinstance(each, Run) and each.verdict and each.verdict.exit_code]
-    directory = next(iter(bad), subjects[-1])
-    if len(subjects) > 1:
-        say(f"run {directory.path.name}; others: {PROGRAM} logs RUN")
+    directory = _most_telling(subjects)
+    is_elsewhere = run is None and Path.cwd() not in directory.path.parents
+    if len(subjects) > 1 or is_elsewhere:
+        where = f", of {directory.path.parent}" if is_elsewhere else ""
+        say(f"run {directory.path.name}{where}; others: {PROGRAM} logs RUN")
     if not isinstance(directory, Run):
         from runner.cli.study import telling_run
 
@@ -82,6 +90,18 @@ def command(run: str | None, ranks: str | None, every: bool, lines: int | None, 
         say(f"rank {failed} failed first; others: --rank LIST, --all")
     _print(directory, files, lines, prefixed=prefixed)
     return Exit.GOOD
+
+
+def _most_telling(subjects: Sequence[Subject]) -> Subject:
+    """Of a chain the last attempt that has logs, as earlier ones may well have failed; else one that failed."""
+    from runner.study.directory import chain_of
+
+    runs = [each for each in subjects if isinstance(each, Run)]
+    if chain_of(subjects[-1]) is not None:
+        runs = [each for each in reversed(runs) if logs.log_files(each, Selection())]
+    else:
+        runs = [each for each in runs if each.verdict and each.verdict.exit_code]
+    return next(iter(runs), subjects[-1])
 
 
 def _print(run: Run, files: tuple[LogFile, ...], lines: int | None, *, prefixed: bool) -> None:

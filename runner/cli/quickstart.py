@@ -88,6 +88,10 @@ def command(only_prepare: bool, private_engine: bool, as_json: bool) -> int:
     last = taken[-1]
     if last.exit_code != Exit.GOOD:
         click.echo(f"{last.name} ended with exit code {last.exit_code}; its message is above", err=True)
+    elif not only_prepare:
+        say(f"\n== next: the box is up, and jobs go to it\n$ {PROGRAM} status")
+        say(f"$ {PROGRAM} submit --gpus 2 --wait -- python3 train.py    # your own script, in the image")
+        say(f"$ {PROGRAM} box down    # ends the box")
     return show(taken) if as_json else last.exit_code
 
 

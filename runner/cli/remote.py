@@ -77,6 +77,11 @@ def hand_on(words: Sequence[str]) -> int | None:
     Raises InfrastructureError: there is no connection; UnknownStateError: it was lost; RefusedError.
     """
     call = call_of(words)
+    if call is None and words and words[0].partition("=")[0] == "--site":
+        name, _ = _without_site(words)
+        loader.read_documents(name)  # raises where there is none
+        fix = f"{PROGRAM} VERB --site {name}; what stands first is a site with `login`"
+        raise UsageError(f"the site {name} has no login: it is an option of a verb", where="--site", fix=fix)
     return None if call is None else _handed_on(call)
 
 

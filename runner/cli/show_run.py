@@ -21,6 +21,7 @@ from runner.jobs.directory import CODE_DIFF
 from runner.jobs.facts import shown_run
 from runner.jobs.life import Standing, standing
 from runner.jobs.lookup import find
+from runner.model.backends import NATIVE
 from runner.model.figure import in_words
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ def _fields(facts: ShownRun, problem: str) -> Iterator[tuple[str, str]]:
     shape = shape_text(facts.gpus, facts.nodes, facts.ranks)
     yield "job", f"{facts.job or 'no id'} ({facts.site}, {facts.runtime}), {shape}"
     if facts.image:
-        yield "image", facts.image
+        yield "environment" if facts.runtime == NATIVE else "image", facts.image
         yield "", facts.image_file if facts.image_file != facts.image else ""
     yield "nodes", "; ".join(_node(node) for node in facts.node_list) or "none recorded"
     yield from _end_of(facts, problem)

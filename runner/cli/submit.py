@@ -49,7 +49,7 @@ class SubmitCommand(JobCommand):
         own = args[: args.index("--")] if "--" in args else args
         is_script = not any(word.startswith("--gpus") for word in own) and any(map(is_batch_script, own))
         gpus = next(each for each in self.params if each.name == "gpus")
-        ctx.meta[_SCRIPT], gpus.required = is_script, not is_script
+        ctx.meta[_SCRIPT], gpus.required = is_script, not (is_script or "--check" in own)
         try:
             return super().parse_args(ctx, args)
         finally:
@@ -100,7 +100,7 @@ def command(
             raise click.MissingParameter(param=next(each for each in context.command.params if each.name == "gpus"))
         return run_script(context.params["arguments"], given(context), typed(), **flags)
     if flags.pop("check"):
-        fix = f"{PROGRAM} submit job.sbatch --check"
+        fix = f"{PROGRAM} submit job.sbatch --check: a file that is there, with a line #SBATCH"
         raise UsageError("--check reads a batch script, and none is named", where="--check", fix=fix)
     if sweep:
         return _submit_sweep(request_of_call(), sweep, at_once, **flags)

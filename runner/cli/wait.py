@@ -229,10 +229,11 @@ def wait_and_judge(
     Ctrl-C ends the waiting, and leaves the job alone unless ``cancel_on_interrupt``.
     """
     from runner.jobs.life import WaitInterrupted, finish
+    from runner.study.directory import chain_of
 
     shows_good = together is None
     try:
-        with job_display(run, quiet=as_json, named=not shows_good) as on_progress:
+        with job_display(run, quiet=as_json, named=not shows_good or chain_of(run) is not None) as on_progress:
             verdict = finish(
                 run, on_progress, warn, timeout_s=timeout_s, cancel_on_interrupt=cancel_on_interrupt, together=together
             )

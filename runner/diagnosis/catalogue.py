@@ -143,7 +143,8 @@ FAILURES = (
         "name a run directory that every node sees and you may write to (--runs)", outcome="infrastructure",
         context=r"^JobLaunchFailure$", detail="the node does not see the run directory, or may not write to it"),
     Failure("time-limit", "scheduler state", r"^TIMEOUT$", "the job ran into its time limit",
-        "ask for more time (--time), or see which rank it waited for"),
+        "ask for more time (--time); a program with checkpoints goes on by itself with --until-done; if it hung, see "
+        "which rank it waited for"),
     Failure("deadline-missed", "scheduler state", r"^DEADLINE$", "the job missed its deadline",
         "submit with a later deadline, or with none"),
     Failure("job-out-of-memory", "scheduler state", r"^OUT_OF_MEMORY$", "the job ran out of memory",
@@ -254,6 +255,13 @@ FAILURES = (
     _said("module-not-found", r"No module named ['\"]?(?P<module>[\w.]+)", "{module} is not in {environment}",
         "install it there, or name the environment or image that has it (--env-name, --image); a module of your own "
         "must lie beside the script, or in PYTHONPATH"),
+    _said("nccl-not-built-in", r"package doesn't have NCCL built in|ProcessGroupNCCL is only supported with GPUs",
+        "NCCL works with GPUs only: torch is a build for processors, or sees no GPU",
+        'init_process_group("nccl" if torch.cuda.is_available() else "gloo"), or a torch with CUDA'),
+    _said("file-not-found", r"FileNotFoundError: \[Errno 2\] No such file or directory: '(?P<file>[^']+)'",
+        "it does not find {file}",
+        "correct the path; a container shows the directory of `submit` (/workspace), the run directory (/results) and "
+        "what --mount DIR:DIR names"),
     _said("library-not-found", r"(?P<library>[\w.+-]+\.so[\w.]*): cannot open shared object file: No such file",
         "{library} is not in {environment}, or not where libraries are looked for",
         "use an image or environment with the CUDA, MPI or other library that the program was built for "

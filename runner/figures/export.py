@@ -27,7 +27,7 @@ from runner.planning.options import options_of
 _OF_RUN = (
     "run", "outcome", "reason", "site", "recipe", "runtime", "image", "gpus", "nodes", "batch_per_gpu", "started",
     "ended", "unit", "images_per_s", "precision_low", "precision_high", "steady", "transport", "demonstration",
-    "synchronisation", "arm", "doubts",
+    "synchronisation", "arm", "doubts", "options",
 )  # fmt: skip
 _OF_RANK = {name if name in ("rank", "node") else f"rank_{name}": name for name in ExportedRank.__struct_fields__}
 COLUMNS = (*_OF_RUN, *_OF_RANK)
@@ -117,7 +117,8 @@ def csv_of(runs: Sequence[ExportedRun]) -> str:
     """One row for each rank of each run: the run's columns are equal in all rows of the run."""
     rows = []
     for run in runs:
-        facts = msgspec.to_builtins(run) | {"doubts": in_words(_doubts(run))}
+        options = " ".join(f"{name}={value}" if value else name for name, value in run.options.items())
+        facts = msgspec.to_builtins(run) | {"doubts": in_words(_doubts(run)), "options": options}
         of_run = {name: facts[name] for name in _OF_RUN}
         rows += [of_run | {name: rank[key] for name, key in _OF_RANK.items()} for rank in facts["ranks"]]
     column = Column[Mapping[str, Any]]("", values={name: itemgetter(name) for name in COLUMNS})

@@ -438,7 +438,7 @@ def run_differences(first: Run, second: Run) -> tuple[Difference, ...]:
         *_value("plan", "forced", *(", ".join(plan.forced) for plan in plans)),
         *_code_differences((first.code, second.code), (first.content(CODE_DIFF), second.content(CODE_DIFF))),
         *_value("code", "program", *map(copied_code, runs)),
-        *(Difference("code", what, "of the first", "of the second") for what in _recorded_differences(runs)),
+        *(Difference("code", what, "one", "another (digests alone are kept)") for what in _recorded_differences(runs)),
         *(
             [Difference("script", SCRIPT, *(str(run.path / SCRIPT) for run in runs))]
             if scripts[0] != scripts[1]

@@ -176,7 +176,8 @@ def why_unmeasured(evidence: Evidence) -> Iterable[str]:
     if not seen and dict(evidence.plan.env).get("RUNNER_METER"):
         yield (
             "the meter measured nothing: no step of an optimizer of PyTorch ended in any rank's program; "
-            "fix: import runner_meter in it and call step() (gpu-runner docs meter)"
+            "fix: see its log, as it may have found a finished checkpoint and trained nothing; if it trains without "
+            "such an optimizer, import runner_meter in it and call step() (gpu-runner docs meter)"
         )
 
 

@@ -131,7 +131,10 @@ def _alone(evidence: Evidence) -> Iterator[str]:
     values, ranks = exits[0].rendezvous_values, exits[0].rendezvous_ranks
     if tasks == 1 or values is None or any(record.master_port_used is not False for record in exits.values()):
         return
-    advice = "fix: see that it initialises Horovod or torch.distributed; nothing is wrong where ranks work on their own"
+    advice = (
+        "fix: see that it initialises Horovod or torch.distributed (`gpu-runner recipe check FILE` says what a script "
+        "lacks); nothing is wrong where ranks work on their own"
+    )
     if values == 0:
         yield (
             "nothing shows that the ranks' programs met: none came to the rendezvous (as Horovod does) or connected to "

@@ -189,7 +189,8 @@ class Resolver:
                 then, other = self.value(node.body), self.value(node.orelse)
                 missing = other if inside == "root" else then if inside == "not_root" else NOTHING
                 only = {"root_only"} if missing.constant in (None, False, 0, "", ()) else frozenset()
-                return replace(either((then, other)), tags=then.tags | other.tags | only, constants=frozenset())
+                literals = then.constants | other.constants if then.constants and other.constants else frozenset()
+                return replace(either((then, other)), tags=then.tags | other.tags | only, constants=literals)
             case nodes.Lambda():
                 return Value(self.value(node.body).tags, reference=node)
             case nodes.FormattedValue() | nodes.NamedExpr() | nodes.Await():

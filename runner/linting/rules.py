@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from astroid import nodes
 
+from runner.linting.frameworks import meaning
 from runner.linting.script import Finding, Script, ok, one, rule, sharding, unclear, wrong
 from runner.linting.values import NOTHING, Call, Value, rate_of, tagged, union
 
@@ -47,6 +48,8 @@ def gpu(script: Script) -> Iterator[Finding]:
     if not any(call.means("visible", "set.*") for call in good):
         fixed = (call for call, value in others.items() if value.has("fixed"))
         yield from wrong("every rank of a node takes the same GPU", fixed)
+    fix = 'local_rank = int(os.environ["LOCAL_RANK"])' if script.way == "ddp" else "local_rank = hvd.local_rank()"
+    yield from wrong("the local rank is a name that nothing sets", filter(_is_of_no_name, good), fix)
     yield from ok("by the local rank", good)
     if any(value.constant in ("", "-1", ()) for value in pins.values()):
         yield one("ok", "it hides the GPUs")
@@ -57,6 +60,15 @@ def gpu(script: Script) -> Iterator[Finding]:
     if pins:
         yield script.missing("no GPU is chosen, so every rank of a node takes GPU 0")
     yield one("cannot tell", "it uses no GPU that can be seen")
+
+
+def _is_of_no_name(call: Call) -> bool:
+    """Whether a name among its arguments stands for the local rank, and is set nowhere that can be seen."""
+    arguments = (*call.node.args, *call.node.keywords) if isinstance(call.node, nodes.Call) else ()
+    names = [name for each in arguments for name in each.nodes_of_class(nodes.Name)]
+    unset = [each for each in names if "local_rank" in meaning(each.name) and not each.lookup(each.name)[1]]
+    stars = (each for each in call.node.root().nodes_of_class(nodes.ImportFrom) if each.names[0][0] == "*")
+    return bool(unset) and not any(stars)
 
 
 def _pin(call: Call) -> Value | None:
@@ -72,7 +84,7 @@ def _pin(call: Call) -> Value | None:
     elif call.name == "torch.device" and (first.constant is ... or str(first.constant).startswith("cuda")):
         value = call.given(1, "index") or (first if is_named else _ANY_GPU)
     elif call.name == ".to" and not (is_named or type(first.constant) is int):
-        value = _ANY_GPU if first.constant == "cuda" else None
+        value = _ANY_GPU if "cuda" in first.constants else None
     elif call.last == "DistributedDataParallel":
         value = next(iter(call.argument(1, "device_ids").items), None)
     elif not call.means("set device", ".to"):

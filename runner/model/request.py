@@ -117,7 +117,7 @@ def parse_duration_s(text: str) -> int:
         ValueError: it is something else, or no time at all.
     """
     if not re.fullmatch(r"(\d{1,3}-)?\d{1,4}(:\d{1,2}){1,2}", text, re.ASCII):
-        raise ValueError(f"{text!r} is not M:S, H:M:S or D-H:M:S (10:00 is ten minutes)")
+        raise ValueError(f"{text!r} is not M:S, H:M:S or D-H:M:S (10:00 is ten minutes, 2:00:00 two hours)")
     days, _, clock = text.rpartition("-")
     seconds = 0
     for part in clock.split(":"):

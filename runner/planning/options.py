@@ -9,6 +9,8 @@ from runner.core.errors import UsageError
 from runner.core.text import instead
 from runner.model.request import ARMS, Option, Recipe, RunArm, written
 
+_NO_OPTIONS = "an option of a program stands behind it; `recipe new DIR -- PROGRAM` makes options of them for --set"
+
 
 def arguments(recipe: Recipe, site: Mapping[str, Option], user: Iterable[tuple[str, str]]) -> tuple[str, ...]:
     """``--key value`` arguments in the recipe's order; user wins over site, site over the recipe's defaults.
@@ -36,8 +38,8 @@ def values(recipe: Recipe, site: Mapping[str, Option], user: Iterable[tuple[str,
     for origin, pairs in (("the site's options", site.items()), ("--set", user)):
         for key, value in pairs:
             if key not in defaults:
-                fix = instead(key, defaults, f"options: {', '.join(sorted(defaults)) or 'none'}")
-                raise UsageError(f"the recipe has no option {key!r}", where=origin, fix=fix)
+                known = f"options: {', '.join(sorted(defaults))}" if defaults else _NO_OPTIONS
+                raise UsageError(f"the recipe has no option {key!r}", where=origin, fix=instead(key, defaults, known))
             chosen[key] = _typed(key, value, defaults[key])
             allowed = [str(choice) for choice in recipe.choices.get(key, ())]
             if allowed and value is not None and str(value) not in allowed:

@@ -20,7 +20,7 @@ from runner.core.errors import RefusedError, UsageError
 from runner.core.invocation import PROGRAM
 from runner.images import reference as references
 from runner.images.store import integrity, store
-from runner.images.store.stored_image import SUFFIXES, Form
+from runner.images.store.stored_image import SUFFIXES, Form, StoredImage
 from runner.model.backends import NATIVE, RUNTIMES, SCHEDULERS
 from runner.model.image import Environment, ImageFacts, Setup, facts_of
 from runner.model.plan import RESULTS, WORKSPACE, PlannedImage, PlannedPython
@@ -314,7 +314,8 @@ def _stored(reference: str, form: Form) -> JobImage:
         problem = f"the store ({store.directory()}) has no {'SIF' if form == 'sif' else 'squashfs'} of {reference}"
         pulled = form != "sif" or references.names_registry(reference)
         where = "" if pulled else " on a machine with a container engine, or --image FILE.sif"
-        return JobImage(unpinned, problem, f"`{_CONVERT[form]} {reference}`{where}")
+        fix = _whole_digest(reference) or f"`{_CONVERT[form]} {reference}`{where}"
+        return JobImage(unpinned, problem, fix)
     owner = store.stranger(stored)
     about = facts_of(stored.about)
     planned = PlannedImage(
@@ -332,6 +333,16 @@ def _stored(reference: str, form: Form) -> JobImage:
     again = f"; `{_CONVERT[form]} {stored.reference}` makes it again" if stored.sha256 else ""
     fix = f"`{PROGRAM} images verify {stored.path}` checks every byte{again}"
     return JobImage(planned, f"the image {stored.path} is damaged: {why}", fix)
+
+
+def _whole_digest(text: str) -> str:
+    """The fix for the beginning of a digest, as ``images list`` shows it; empty for any other text."""
+    if not re.fullmatch(r"(sha256:)?[0-9a-f]{6,63}", text):
+        return ""
+    begin = f"sha256:{text.removeprefix('sha256:')}"
+    known = [each for each in store.everything(store.directory()) if isinstance(each, StoredImage)]
+    whole = dict.fromkeys(each.digest for each in known if each.digest.startswith(begin))
+    return f"give the whole digest: --image {' or '.join(whole)}" if whole else ""
 
 
 def as_image(environment: Environment) -> PlannedImage:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
 _SRUN_S = 15.0  # for a program that reads two files
 _WORKSPACES_S = 10.0
+# Top directories that images have, too, and the mount points in them.
+_OF_IMAGES = re.compile(r"/(bin|boot|dev|etc|lib|lib64|opt|proc|run|sbin|sys|tmp|usr|var|workspace|results)/")
 _UNITS_S = {"day": 86400, "hour": 3600, "minute": 60}
 
 
@@ -90,7 +93,25 @@ def observe(
         horovod_use=horovod_use(recipe, starts_in, request.program or recipe.program, request.mounts),
         links_left_out=links_left_out,
         budget_left=_budget_left(Path(request.runs)),
+        named_paths=named_paths(request.program),
+        unused_environment=_unused_environment(request) if facts.is_container else "",
     )
+
+
+def named_paths(program: Sequence[str]) -> tuple[str, ...]:
+    """Absolute paths in a command that exist here, as words or behind ``=``, without those that images have too."""
+    values = [word.partition("=")[2] if word.startswith("-") and "=" in word else word for word in program]
+    own = [value for value in values if re.match(r"/[^/]", value) and not _OF_IMAGES.match(f"{value}/")]
+    return tuple(dict.fromkeys(os.path.normpath(value) for value in own if _exists(value)))
+
+
+def _unused_environment(request: Request) -> str:
+    """The virtual or conda environment that this shell is in, where the user chose neither it nor an image."""
+    if not request.program or request.image or request.runtime:
+        return ""
+    conda = os.environ.get("CONDA_PREFIX", "") if os.environ.get("CONDA_DEFAULT_ENV") != "base" else ""
+    directory = os.environ.get("VIRTUAL_ENV") or conda
+    return "" if not directory or Path(directory) == Path(sys.prefix) else directory
 
 
 def _budget_left(runs: Path) -> float | None:

@@ -136,7 +136,8 @@ def _seconds(limit: str | int) -> int:
 
 
 def _clock(seconds: int) -> tuple[str, ...]:
-    return (f"{seconds // 60}:{seconds % 60:02d}",)
+    hours, minutes = divmod(seconds // 60, 60)
+    return (f"{hours}:{minutes:02d}:{seconds % 60:02d}" if hours else f"{minutes}:{seconds % 60:02d}",)
 
 
 def _world(value: object) -> int | str:

@@ -37,14 +37,27 @@ def program_problem(request: Request, image: JobImage, *, is_container: bool, lo
     if "/" in word:
         over = any(f"{mount.target}/".startswith(f"{WORKSPACE}/") for mount in request.mounts)
         relative = not word.startswith("/") and ".." not in Path(word).parts and not over
-        return _file_problem(Path(request.starts_in, word), word) if relative else ("", "")
+        is_absolute = word.startswith("/") and not is_container
+        is_seen = relative or (is_absolute and _is_beside(Path(word), Path(request.runs)))
+        return _file_problem(Path(request.starts_in, word), word) if is_seen else ("", "")
     if is_container:
-        return _in_image(word, image)
+        file = Path(request.starts_in, word)
+        return _by_interpreter(file) if word.endswith((".py", ".sh")) and file.is_file() else _in_image(word, image)
     if loads:
         return "", ""
     environment = image.environment.directory if image.environment else ""
     path = f"{environment}/bin:{os.environ.get('PATH', '')}" if environment else None
     return _missing(word, Path(request.starts_in), [name for name in _KNOWN if process.find(name, path)], path)
+
+
+def _is_beside(file: Path, runs: Path) -> bool:
+    """Whether it lies, or would lie, where every rank sees it: on the file system of the run directory, below a
+    directory that is there.
+    """
+    with suppress(OSError, ValueError):
+        above = [next(place for place in each.absolute().parents if os.path.lexists(place)) for each in (file, runs)]
+        return above[0] != Path("/") and above[0].stat().st_dev == above[1].stat().st_dev
+    return False
 
 
 def _no_program(words: Sequence[str], start: Path) -> tuple[str, str] | None:
@@ -61,10 +74,15 @@ def _missing(word: str, start: Path, known: Sequence[str], path: str | None) -> 
     if process.find(word, path) is not None:
         return "", ""
     if (start / word).is_file():
-        problem, fix = _file_problem(start / word, f"./{word}")
-        return problem or f"{word} is not in PATH", fix or f"it is a file of this directory: -- ./{word}"
+        return _by_interpreter(start / word)
     fix = instead(word, known, "correct its name, or give its whole path")
     return f"no program {word!r} is in PATH, here and so in the job", fix
+
+
+def _by_interpreter(file: Path) -> tuple[str, str]:
+    """Of a file of the directory that is named as programs in PATH are."""
+    problem, fix = _file_problem(file, f"./{file.name}")
+    return problem or f"{file.name} is not in PATH", fix or f"it is a file of this directory: -- ./{file.name}"
 
 
 def _file_problem(file: Path, word: str) -> tuple[str, str]:

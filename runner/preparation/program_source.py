@@ -20,6 +20,8 @@ _MOST_FILES, _MOST_BYTES = 200, 1 << 20
 _WORD = re.compile(r"[^\s'\"]+")  # of a shell's script, near enough
 # As it stands in a file that this Python cannot parse.
 _IMPORT = re.compile(r"^\s*(?:from|import)\s+horovod\b", re.MULTILINE)
+# By what `serve` starts (runner.jobs.service), the module without which its server is not there.
+_SERVERS = {"notebook": "jupyter_server", "tensorboard": "tensorboard"}
 _FLAGS = ("store_true", "store_false")
 
 
@@ -55,6 +57,8 @@ def needed_modules(program: tuple[str, ...], directory: Path) -> tuple[str, ...]
     >>> needed_modules(("python", "-m", "torch.distributed.run", "train.py"), Path("/nowhere"))
     ('torch',)
     """
+    if program[1:2] == ("-c",) and "gpu_runner_inside.serve" in program[2]:
+        return tuple(_SERVERS[word] for word in program[5:6] if word in _SERVERS)
     words = iter(program[1:])
     option = next((word for word in words if word == "-m" or not word.startswith("-")), "")
     name = next(words, "") if option == "-m" else ""

@@ -84,6 +84,8 @@ def separate_cost(of: Sequence[Launch], plans: Mapping[str, Plan], *, queued: bo
     """Each launch as a job of its own. ``plans``: by the launch's key; ``queued``: the scheduler gives out nodes."""
     jobs = [(plans[each.key], launch_s(plans[each.key], each)) for each in of]
     notes = [_APART]
+    if any(plan.result != "throughput" for plan, _ in jobs):
+        notes.append("how long this program takes is unknown: a launch counts with its time limit (--time shortens it)")
     if any(each.arm.startswith("solo") for each in of):
         notes.append("one GPU alone is any GPU, once a repeat")
     if queued and len(of) > 1:

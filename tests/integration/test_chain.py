@@ -42,6 +42,7 @@ def test_a_chain_goes_through_four_limits(chain: Chain, tmp_path: Path) -> None:
     said = chain.runner("status", "x", code=0).out
     assert "x.4: failed; the job ran into its time limit\n" in said
     assert said.endswith("no attempt follows: the program is done\n")
+    assert "-x.5-1; others" in chain.runner("logs", "x", code=0).err, "the last attempt, though earlier ones failed"
     report = chain.runner("report", "x", "--json", "-o", str(tmp_path / "report"), code=0).out
     assert len(result(report)["rows"]) == 5
 

@@ -129,7 +129,7 @@ def test_a_cancelled_job_is_reported_and_a_refusal_has_its_fix(newer: Runner) ->
     assert sorted(records(run, "start")) == [0, 1, 2, 3]
     refused = newer(*words, "--queue", "nowhere", code=4).err
     assert "invalid partition" in refused.lower()
-    assert "sinfo --summarize" in refused
+    assert "--queue with one of this cluster's: " in refused
 
 
 Configure = Callable[[str], None]

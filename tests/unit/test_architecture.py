@@ -64,6 +64,12 @@ def test_what_a_page_links_to_is_there(page: Path) -> None:
     assert [link for link in links if not is_there(page.parent / link[0] if link[0] else page, link[1])] == []
 
 
+def test_the_site_lists_every_page() -> None:
+    listed = (ROOT / "runner/setup/pages/mkdocs.yml").read_text("utf-8")
+    pages = [path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md")]
+    assert [page for page in pages if f" {page}\n" not in listed] == []
+
+
 def test_the_pages_are_short() -> None:
     words = sum(len(page.read_text("utf-8").split()) for page in (ROOT / "docs").rglob("*.md"))
     assert words <= 30_000, "with what `make proofs` and `site reference` write: shorten any page"

@@ -68,7 +68,9 @@ def proven_run(root: Path, redacted: dict[str, str]) -> BundledRun:
             fix="if nothing was altered, it was judged by another version of gpu-runner: see bundle.json",
         )
     if verdict.outcome != "measured" or verdict.images_per_s is None:
-        raise NotProvenError(f"{run.run_id} is {verdict.outcome}: only measured runs carry a figure", where=run.run_id)
+        what = f"{run.run_id} is {verdict.outcome}: only measured runs carry a figure"
+        fix = "submit it with --meter" if verdict.outcome == "ran" else "leave it out"
+        raise NotProvenError(what, where=run.run_id, fix=fix)
     return BundledRun(
         run=run.run_id,
         recipe=plan.recipe,

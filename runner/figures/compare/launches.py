@@ -65,7 +65,7 @@ def measured_launch(run: Run, gaps: Gaps | None = None) -> MeasuredLaunch:
         raise NotProvenError(
             f"{run.run_id} is {now.outcome}, and only measured figures are compared{why}",
             where=str(run.path),
-            fix=now.fix or "run it again, or leave it out",
+            fix=now.fix or ("submit it with --meter" if now.outcome == "ran" else "run it again, or leave it out"),
         )
     reports = run.records.records("report", Report, range(plan.tasks))
     starts = run.records.records("start", StartRecord, range(plan.tasks))

@@ -71,7 +71,11 @@ def runs_report(runs: Sequence[tuple[Run, str]]) -> Report:
         for row, ran in known
     )
     names = list(dict.fromkeys(run.name for run, _ in runs))
-    title = f"{names[0]}: a run" if len(rows) == 1 else f"{', '.join(names[:3])}: {len(rows)} runs"
+    title = (
+        f"{names[0]}: a run"
+        if len(rows) == 1
+        else f"{', '.join(names[:3])}{' ...' * (len(names) > 3)}: {len(rows)} runs"
+    )
     subtitle = f"{_proven(rows)}; single runs are no claim about scaling: `scale` measures one"
     measured = [row for row in rows if row.images_per_s is not None]
     differing = [name for name, _ in measured[0].settings] if measured else []

@@ -44,7 +44,11 @@ def engine_image(
     name = image if image.startswith("sha256:") else str(references.parse(image))
     known = find_image(client, name)
     if known is None:
-        pull = ", or pull it into the engine (docker pull)" if references.names_registry(image) else ""
+        pull = (
+            f", or read it from there ({PROGRAM} convert --from registry {image})"
+            if references.names_registry(image)
+            else ""
+        )
         fix = f"build it first ({PROGRAM} build pytorch){pull}"
         raise RefusedError(f"the engine has no image {image}", where=image, fix=fix)
     packed = partial(_packed, name, known, client, relatives)

@@ -54,6 +54,7 @@ HOME = Observed(home=("/home/e",), run_directory=("/scratch/{user}/runs",))
 AT_HOME, BLANK = Observed(run_directory=("/home/e/runs",)), Observed(run_directory=("/my runs",))
 CACHES = Observed(caches=("/home/me/.cache/huggingface", "/scratch/hf"))
 SCRATCH = {"mounts": (Mount("/scratch", "/scratch"),)}
+DATA, FROM_DATA = Observed(named_paths=("/home/me/data/x.pt",)), {"directory": "/home/me", "program": ("true",)}
 FROM_HOME = {"directory": "/home/e/src", "program": ("true",)}
 # An image that was made without the runner's directories runs where a site's containers show them.
 SHOWN = {"directory": "/pscratch/sd/e/elvis/src", "image": PlannedImage("nvcr.io/nvidia/pytorch:25.02-py3", "", "/x")}
@@ -169,6 +170,9 @@ def test_a_refusal_names_the_fix_and_can_be_forced(
         ("user-packages", "neuron", HOME, of_home("/home", "/home/"), "~/.local"),
         ("caches-not-visible", "technion", CACHES, SCRATCH, "(/home/me/.cache/huggingface)"),
         ("caches-not-visible", "technion", CACHES, SCRATCH, "--mount /home/me/.cache:/home/me/.cache"),
+        ("argument-not-visible", "technion", DATA, SCRATCH, "--mount /home/me/data:/home/me/data"),
+        ("argument-not-visible", "technion", DATA, FROM_DATA, "as seen from this directory: data/x.pt"),
+        ("environment-not-used", "technion", Observed(unused_environment="/home/me/env"), {}, "--runtime native"),
         ("image-of-another-user", "technion", Observed(image_owner="mallory"), {}, "put into the store by mallory"),
         ("rendezvous-at-scale", "technion", SEEN, {"gpus": 128}, "about 2.8 s"),
         ("rendezvous-at-scale", "technion", SEEN, {"gpus": 128}, "4-8 ms"),
@@ -217,6 +221,8 @@ def test_a_warning_is_given_where_it_holds(
         ("user-packages", "neuron", HOME, of_home("/home/e/data", "/home/e/data")),
         ("user-packages", "neuron", HOME, of_home("/home/e/.local/lib", "/x")),
         ("caches-not-visible", "technion", SEEN, SCRATCH),
+        ("argument-not-visible", "technion", DATA, {"mounts": (Mount("/x", "/home/me/data", read_only=True),)}),
+        ("argument-not-visible", "neuron", DATA, {"gpus": 8, "runtime": "native"}),
         ("caches-not-visible", "neuron", CACHES, {"gpus": 8, "runtime": "native"}),
         ("rendezvous-at-scale", "technion", SEEN, {"gpus": 64}),
         ("wireup-unproven", msgspec.structs.replace(PMIX, proven={"pyxis/pmix": "2026-11-21"}), SEEN,

@@ -52,6 +52,13 @@ def test_a_word_is_found_in_any_case_with_its_section_and_paragraph() -> None:
         assert list(matches(PAGE, words)) == [("Title", "- an item: plums and\n  apples")]
 
 
+def test_a_word_is_no_part_of_another_and_pages_that_have_it_most_come_first(call: Call) -> None:
+    assert not list(matches(PAGE, ("ear",))) and list(matches(PAGE, ("ear",), whole=False))
+    assert list(matches(PAGE, ("pea",))) == [] and list(matches(PAGE, ("pear",)))
+    assert re.match(r"recipe-check: ", call("docs", "ddp").out)
+    assert "tensorboard" in call("docs", "ensorboard").out  # no page has it as a word
+
+
 def test_a_heading_with_the_word_shows_its_whole_section() -> None:
     assert list(matches(PAGE, ("pears",))) == [("Title", "- an item: pears"), ("Pears", "All of it.\n\nMore of it.")]
 

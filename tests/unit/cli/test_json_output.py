@@ -101,7 +101,9 @@ def test_a_refused_job_names_the_check_and_shows_no_secret_unless_the_script_is_
     assert ("hunter2" in str(made.result)) is dry
 
 
-def test_a_run_has_the_same_keys_from_its_submission_to_its_verdict(printed: Any, tmp_path: Path) -> None:
+def test_a_run_has_the_same_keys_from_its_submission_to_its_verdict(
+    printed: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     submitted = printed("submit", *LOCAL, "--", sys.executable, "-c", "print('hé\\nho'); raise SystemExit(3)")
     run_id = submitted.result["run"]
     waited = printed("wait", run_id, "--json")
@@ -121,6 +123,11 @@ def test_a_run_has_the_same_keys_from_its_submission_to_its_verdict(printed: Any
     assert printed("logs", run_id, "--follow", "--json").exit_code == Exit.USAGE
     assert (status.exit_code, status.error, status.result) == (0, None, waited.result)
     assert printed("cancel", run_id, "--json").result["had_ended"] is True
+    (tmp_path / "other").mkdir()
+    for directory, says in ((tmp_path, False), (tmp_path / "other", True)):
+        monkeypatch.chdir(directory)
+        run(["logs", "--json"])
+        assert (f"run {run_id}, of {tmp_path}/runs;" in capfd.readouterr().err) == says, "whose run it is"
 
 
 def test_several_runs_are_waited_for_and_cancelled_together(printed: Any, tmp_path: Path) -> None:

@@ -41,6 +41,13 @@ def test_words_pass_a_login_shell_as_they_are(words: Sequence[str], shell: str) 
     assert set(command.replace(command.split("echo ")[1].split(" |")[0], "")) <= set("""sh -c'eval"$(o|base64d)"'""")
 
 
+@pytest.mark.parametrize(("site", "says"), [("near", "status --site near"), ("fra", "did you mean 'far'")])
+def test_a_site_before_a_verb_has_a_login(site: str, says: str) -> None:
+    with pytest.raises(UsageError) as error:
+        remote.hand_on(("--site", site, "status"))
+    assert says.replace("status", "VERB") in str(error.value)
+
+
 @pytest.mark.parametrize(
     ("words", "handed"),
     [

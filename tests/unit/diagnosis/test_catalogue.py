@@ -65,6 +65,8 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "collective-timeout": ("[rank0]:[E1206 18:44:12.715298746 ProcessGroupNCCL.cpp:607] [Rank 0] Watchdog caught "
         "collective operation timeout: WorkNCCL(SeqNum=7, OpType=ALLREDUCE) ran for 600061 milliseconds",),
     "module-not-found": ("/usr/bin/python3: No module named torch.distributed",),
+    "nccl-not-built-in": ("[rank1]: RuntimeError: Distributed package doesn't have NCCL built in",),
+    "file-not-found": ("FileNotFoundError: [Errno 2] No such file or directory: '/home/u/my data/x.pt'",),
     "library-not-found": ("OSError: libcudart.so.12: cannot open shared object file: No such file or directory",),
     "wrong-arguments": ("train.py: error: unrecognized arguments: --lrr 3",),
     "quota-exceeded": ("OSError: [Errno 122] Disk quota exceeded: '/home/u/.cache/huggingface/x y'",),

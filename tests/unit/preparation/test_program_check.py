@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -15,11 +16,16 @@ import pytest
 
 from runner.core.errors import UsageError
 from runner.images.store.stored_image import write_sidecar
+from runner.jobs.service import Kind, program_of
 from runner.model.request import Mount, Request
 from runner.preparation.job import PreparedJob, prepare
+from runner.preparation.observation import named_paths
 from runner.preparation.program_source import needed_modules
 from runner.preparation.request import make_request
-from tests.support.squashfs import published
+from runner.sites.loader import read_site
+from tests.support.squashfs import SUPERBLOCK, published
+
+REQUEST = Request(gpus=1, job_name="serve")
 
 
 def prepared(tmp_path: Path, *words: str, **values: Any) -> PreparedJob:
@@ -49,6 +55,8 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (("./train $é.sh",), "chmod +x"),
         (("./run.py", "--x"), "-- python3 ./run.py"),
         (("./absent.sh",), "correct its name"),
+        (("{here}/absent.sh", "--x"), "correct its name"),
+        (("{here}/train $é.sh",), "chmod +x"),
         (("python3 run.py", "--x"), "leave out the quotes: -- python3 run.py --x"),
         (("./train $é.sh --x",), "leave out the quotes: -- ./train $é.sh --x"),
         (("FOO=1", "python3", "run.py"), "write -- env FOO=1 python3 run.py"),
@@ -57,7 +65,7 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_what_cannot_be_started_is_refused_with_the_line_to_write(
     tmp_path: Path, words: tuple[str, ...], fix: str
 ) -> None:
-    ((_, said),) = codes(prepared(tmp_path, *words))
+    ((_, said),) = codes(prepared(tmp_path, *(word.format(here=tmp_path) for word in words)))
     assert fix in said
 
 
@@ -68,6 +76,34 @@ def test_what_can_be_started_or_is_not_known_is_not_refused(tmp_path: Path) -> N
     over = (Mount("/other", "/workspace"),)
     request = Request(gpus=1, mounts=over, program=("./absent.sh",), directory=str(tmp_path))
     assert not codes(prepare(msgspec.structs.replace(request, site="box", runtime="charliecloud", runs=str(tmp_path))))
+
+
+def test_a_script_named_as_a_program_is_refused_in_a_container_too(tmp_path: Path) -> None:
+    ((what, fix),) = codes(prepared(tmp_path, "run.py", site="box", runtime="charliecloud"))
+    assert "run.py" in what and "-- python3 ./run.py" in fix
+    assert not codes(prepared(tmp_path, "absent.py", site="box", runtime="charliecloud"))  # the image may have it
+
+
+def test_what_the_arguments_name_and_a_shell_s_unused_environment_are_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "env").mkdir()
+    place = Path(os.path.realpath(Path.cwd()))
+    monkeypatch.setattr("runner.preparation.observation._OF_IMAGES", re.compile("/etc/"))
+    words = (
+        "python3",
+        "run.py",
+        f"--data={place}/run.py",
+        f"{place}/not there",
+        "/etc/passwd",
+        "run.py",
+        f"{place}//env/",
+    )
+    assert named_paths(words) == (f"{place}/run.py", f"{place}/env")
+    monkeypatch.setenv("VIRTUAL_ENV", str(tmp_path / "env"))
+    for values, unused in (({}, True), ({"image": "x:1"}, False), ({"runtime": "native"}, False)):
+        job = prepared(tmp_path, "python3", "run.py", **({"site": "box", "runtime": None} | values))
+        assert ("environment-not-used" in {each.code for each in job.findings}) == unused
 
 
 @pytest.mark.skipif(not shutil.which("mksquashfs"), reason="squashfs-tools are not installed")
@@ -84,6 +120,17 @@ def test_a_program_that_an_image_does_not_have(
     found = codes(prepared(tmp_path, word, "run.py", site="box", runtime="charliecloud", image="x:1"))
     assert bool(found) == refused
     assert not refused or "python3" in found[0][1]
+
+
+@pytest.mark.parametrize(("named", "whole"), [("a" * 12, True), ("sha256:" + "a" * 12, True), ("b" * 12, False)])
+def test_the_beginning_of_a_digest_that_the_store_has_is_answered_by_all_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str, *, whole: bool
+) -> None:
+    write_sidecar(published(SUPERBLOCK, tmp_path / "store"))
+    monkeypatch.setenv("RUNNER_STORE", str(tmp_path / "store"))
+    job = prepared(tmp_path, "python3", "run.py", site="box", runtime="charliecloud", image=named)
+    ((_, fix),) = codes(job, "image-unusable")
+    assert (f"--image sha256:{'a' * 64}" in fix) == whole
 
 
 def test_in_the_environment_of_gpu_runner_a_program_that_needs_more_is_refused(
@@ -116,6 +163,11 @@ def test_only_what_is_imported_whatever_happens_is_needed(tmp_path: Path) -> Non
     assert needed_modules(("python", "-u", "run.py", "--config", "lazy.py"), tmp_path) == ("needed_by_helper", "torch")
     assert needed_modules(("python", "-m", "helper"), tmp_path) == ("needed_by_helper",)
     assert needed_modules(("python", "-m", "gpu_runner_inside.hold"), tmp_path) == ()  # each run directory has it
+    cases: tuple[tuple[Kind, tuple[str, ...]], ...]
+    cases = (("notebook", ("jupyter_server",)), ("tensorboard", ("tensorboard",)), ("command", ()))
+    for kind, needs in cases:
+        words = program_of(kind, ["python", "{port}"], REQUEST, read_site("local"), idle_s=0)
+        assert needed_modules(words, tmp_path) == needs
     for words in (("python", "-c", "import a"), ("python", "a\0.py"), ("python",), ("python", "-")):
         assert needed_modules(words, tmp_path) == ()
 

@@ -45,6 +45,7 @@ _NO_SECRET = re.compile(
 )
 _DAYS = 7
 _RANDOM = r"(?<=/)tmp[._]?\w{6,12}(?=[/\0]|\Z)|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"  # of mktemp, uuidgen
+_OF_A_NODE = "gpu-runner-cache-[^/]*"  # launcher.caches; a job number below 1000 alone is not masked
 # Among arguments.
 _NAME = (
     r"(?<=[-_.+\0])(?i:(wandb|run|exp(eriment)?|job)[-_.](name|id|dir|group)|(out(put)?|log(ging)?|save)[-_.]?dir)"
@@ -79,7 +80,7 @@ def own_to_a_job(env: Mapping[str, str]) -> re.Pattern[str]:
     days = [time.localtime(time.time() + 86400 * day) for day in range(-_DAYS, 2)]  # a study may take some
     whole, short = ("|".join(time.strftime(form, day) for day in days) for form in (_DATE, _SHORT_DATE))
     parts += [rf"(?<!\d)(({whole})({_CLOCK})?|({short}){_CLOCK})(?!\d)"]
-    return re.compile("|".join((_TIME, *parts, _RANDOM, _CHOSEN)))
+    return re.compile("|".join((_OF_A_NODE, _TIME, *parts, _RANDOM, _CHOSEN)))
 
 
 def _is_secret(name: str, value: str) -> bool:

@@ -52,7 +52,7 @@ class Server:
         if kind == "notebook":
             modules = [name for name in ("jupyterlab", "notebook", "jupyter_server") if find_spec(name)]
             if not modules:
-                sys.exit("this Python has no Jupyter: pip install jupyterlab ipykernel")
+                sys.exit("No module named jupyterlab: pip install jupyterlab ipykernel")
             given = ["--no-browser", "--allow-root", *at, "--port-retries=0", *words]
             words = [sys.executable, "-c", _NOTEBOOK, modules[0], *given]
         elif kind == "tensorboard":

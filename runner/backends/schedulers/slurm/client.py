@@ -138,7 +138,10 @@ class Slurm:
         raise NotAcceptedError(
             f"Slurm did not accept the job: {done.last_lines(3)}",
             where=str(run_directory / script),
-            fix=self._too_few_nodes(done.err, run_directory / script) or self._accounts(done.err) or fix(done.err),
+            fix=self._too_few_nodes(done.err, run_directory / script)
+            or self._accounts(done.err)
+            or self._partitions(done.err)
+            or fix(done.err),
         )
 
     def _accounts(self, refusal: str) -> str:
@@ -152,6 +155,17 @@ class Slurm:
             return ""
         yours = ", ".join(dict.fromkeys(done.out.split()))
         return f"--account with one of yours, or another partition (--queue); yours: {yours}" if yours else ""
+
+    def _partitions(self, refusal: str) -> str:
+        """The cluster's partitions, where the job's is none; empty where it is, or they are unknown."""
+        if not re.search("invalid partition", refusal, re.IGNORECASE):
+            return ""
+        try:
+            done = self._client("sinfo", "--noheader", "--format=%R")
+        except (NotAcceptedError, process.CommandTimeoutError):
+            return ""
+        names = ", ".join(dict.fromkeys(done.out.split()))
+        return f"--queue with one of this cluster's: {names}" if names and done.code == 0 else ""
 
     def estimate(self, run_directory: Path, script: str) -> float | None:
         """By a trial of sbatch's, which submits nothing."""

@@ -129,6 +129,18 @@ def test_whose_account_is_refused_learns_of_those_that_they_have(tmp_path: Path)
         assert says in error.value.fix
 
 
+def test_whose_partition_is_none_learns_of_those_that_there_are(tmp_path: Path) -> None:
+    stand_in(tmp_path, "sbatch", "echo 'sbatch: error: invalid partition specified: gpu' >&2; exit 1")
+    for sinfo, says in (
+        ("printf 'batch\\nlong\\nbatch\\n'", "cluster's: batch, long"),
+        ("exit 1", "sinfo --summarize"),
+    ):
+        stand_in(tmp_path, "sinfo", sinfo)
+        with pytest.raises(NotAcceptedError) as error:
+            Slurm(tmp_path).submit(tmp_path, "job.sh")
+        assert says in error.value.fix
+
+
 NODES = "dgx[01-02]"
 ODD = "/runs/JobState=COMPLETED x"
 

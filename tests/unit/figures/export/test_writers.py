@@ -59,6 +59,7 @@ def test_csv_has_a_row_for_each_rank_of_each_run() -> None:
     assert [(row["run"], row["rank"]) for row in rows] == [("r-2", "0"), ("r-2", "1"), (printable(HOSTILE), "0")]
     assert rows[0]["images_per_s"] == "200.5" and rows[2]["images_per_s"] == ""
     assert rows[1]["rank_sm_clock_mhz_min"] == "" and rows[0]["rank_compute_s"] == "0.09"
+    assert rows[0]["options"] == "model=resnet50 compile"
     assert rows[0]["started"] == "2026-09-21T14:13:20Z" and rows[0]["steady"] == "true"
     assert [name for name in COLUMNS if f"`{name}`" not in PAGE] == [], "docs/report.md names every column"
 
