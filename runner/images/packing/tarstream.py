@@ -312,7 +312,7 @@ def spelled(member: Member, head: bytes) -> bytes:
         return head
     made = _read(head)
     made.uid = made.gid = 0
-    return _written(made, tarfile.GNU_FORMAT)
+    return _written(made, gnu=True)
 
 
 def exported(head: bytes, named: str, path: str) -> bytes:
@@ -354,9 +354,9 @@ def _read(head: bytes) -> tarfile.TarInfo:
     return member
 
 
-def _written(member: tarfile.TarInfo, form: int = tarfile.PAX_FORMAT) -> bytes:
+def _written(member: tarfile.TarInfo, *, gnu: bool = False) -> bytes:
     try:
-        return member.tobuf(form, "utf-8", "surrogateescape")
+        return member.tobuf(tarfile.GNU_FORMAT if gnu else tarfile.PAX_FORMAT, "utf-8", "surrogateescape")
     except (ValueError, OverflowError) as error:  # a device's number that its field cannot hold
         raise _invalid(member.name, error) from error
 
