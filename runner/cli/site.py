@@ -110,8 +110,8 @@ def detect_site(
     if output is None or as_json:
         return answer(facts, text, as_json=as_json)
     needed = [entry for entry in left if entry.needed]
-        unknown = f"{counted(len(needed), 'fact')} that jobs need could not be detected:" if needed else "it has all that jobs need"
-        say(f"{output}: {detected.scheduler}; {unknown}")
+    unknown = f"{counted(len(needed), 'fact')} that jobs need could not be detected:"
+    say(f"{output}: {detected.scheduler}; {unknown if needed else 'it has all that jobs need'}")
     for entry in needed:
         say(f"  {entry.key} ({entry.where})")
     say(f"left to their defaults: {', '.join(entry.key for entry in left if not entry.needed) or 'none'}")
