@@ -37,7 +37,7 @@ def _bottom() -> bytes:
     layer.special("links/hard", tarfile.LNKTYPE, linkname="bin/su", mode=0o4755)
     layer.special("links/dangling", tarfile.SYMTYPE, linkname="/nowhere/at all")
     layer.special("links/grüße", tarfile.SYMTYPE, linkname="/nowhere/grüße")
-    layer.special("links/far", tarfile.SYMTYPE, linkname="../" + "far/" * 40)
+    layer.special("links/far", tarfile.SYMTYPE, linkname="../" + "far/" * 40 + "end")
     layer.file("links/a", b"both")
     layer.special("links/b", tarfile.LNKTYPE, linkname="links/a")
     layer.special("var/run", tarfile.SYMTYPE, linkname="/run")
