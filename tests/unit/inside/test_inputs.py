@@ -8,6 +8,7 @@ import shutil
 import sys
 import time
 import uuid
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -142,7 +143,9 @@ def test_a_value_is_without_what_each_job_has_of_its_own() -> None:
 
 
 LIBRARIES = """
-import ctypes, package, package.large
+import ctypes, package, package.large, sys
+sys.path.insert(0, "lib.zip")
+import zipped
 for name in ("site-packages/nvidia/lib/libnccl.so.2", "./libops.so"): ctypes.CDLL(name)
 open("data.bin").read()
 for name in ("package/large.py", "package/part.yaml", "package-1.dist-info/entry_points.txt"):
@@ -157,6 +160,7 @@ for name in ("package/large.py", "package/part.yaml", "package-1.dist-info/entry
         ("site-packages/package/large.py", "package"),
         ("site-packages/nvidia/lib/libnccl.so.2", "nvidia/lib"),
         ("libops.so", "libops.so"),
+        ("lib.zip", "lib.zip"),
         ("data.bin", ""),
     ],
 )
@@ -171,13 +175,16 @@ def test_packages_installed_anew_are_the_same_ones_and_libraries_count(
         for name in (
             *("site-packages/package/__init__.py", "site-packages/package/large.py", "site-packages/package/part.yaml"),
             *("site-packages/package-1.dist-info/entry_points.txt", "site-packages/nvidia/lib/libnccl.so.2"),
-            *("libops.so", "data.bin", "train.py"),
+            *("libops.so", "lib.zip", "data.bin", "train.py"),
         ):
             path, text = home / name, "2" if name == edit else "1"
             path.parent.mkdir(parents=True, exist_ok=True)
             if ".so" in name:
                 (home / "a.c").write_text(f"int f(void) {{ return {text}; }}")
                 ran([compiler, "-shared", "-fPIC", "-o", path, home / "a.c"])
+            elif name == "lib.zip":
+                with zipfile.ZipFile(path, "w") as file:
+                    file.writestr(zipfile.ZipInfo("zipped.py"), f"x = {text}")
             elif name == "train.py":
                 path.write_text(LIBRARIES)
             else:

@@ -33,6 +33,8 @@ OWN = re.compile("17")
         (("nice", "./data"), "data", False),
         (("./run",), "part/params", True),
         (("./run",), "part/notes", False),
+        (("bash", "job.sh"), "part/args", True),
+        (("bash", "part/other.sh"), "part/env", True),
         (("make", "-s", "train"), "Makefile", True),
         (("nice", "make"), "part/settings", True),
         (("bash", "-c", "cd . && exec python3 'train.py' --steps=3"), "train.py", True),
@@ -51,7 +53,8 @@ def test_what_a_command_names_and_its_recipe_has_counts(
     for folder in ("part", "work/recipe/.cache"):
         Path(folder).mkdir(parents=True)
     name = name.replace("run/", "work/")
-    Path("job.sh").write_text("bash part/other.sh; exec python3 train.py\n")
+    Path("job.sh").write_text("bash part/other.sh; exec python3 train.py $(cat part/args)\n")
+    Path("part/other.sh").write_text('source "$(dirname "$0")/env"\n')
     Path("run").write_text('#!/usr/bin/env bash\n. "$PWD/part/params"; cat part/notes\npython3 train.py\n')
     Path("Makefile").write_text("include part/settings\ntrain:\n\t./run\n")
     Path("run").chmod(0o755)

@@ -337,7 +337,7 @@ def test_what_programs_do_with_files_makes_no_other_one(question: Any, own: dict
 
 @pytest.mark.parametrize("question", ["study", "repeats", "sizes", "point"])
 @pytest.mark.parametrize(("made", "differs"), [("cache.json", False), ("cache.bin", False), ("b.bin", True)])
-def test_what_only_the_launch_that_wrote_a_cache_read_is_data(question: Any, made: str, differs: bool) -> None:
+def test_what_only_the_maker_of_a_cache_read_is_data(question: Any, made: str, differs: bool) -> None:
     later = with_inputs(read={name: CACHED[name] for name in (*READ, made)}, **LATER)
     first = with_inputs(read={**later["ran_with"].first.read, "corpus.json": ("text 2", 50.0)})
     runs = [dataclasses.replace(ONE, **each) for each in (first, later, later)]

@@ -197,7 +197,10 @@ def _modules(
     own: dict[str, str] = {}
     packages: defaultdict[str, dict[str, tuple[str, tuple[int, int]]]] = defaultdict(dict)
     for module in list(sys.modules.values()):
-        path = getattr(module, "__dict__", {}).get("__file__")
+        of_module = getattr(module, "__dict__", {})
+        path = getattr(of_module.get("__loader__"), "archive", None) or of_module.get(
+            "__file__"
+        )  # of a zip file, or it
         if not isinstance(path, str) or (
             path.startswith(os.path.dirname(os.__file__) + "/") and "-packages/" not in path
         ):

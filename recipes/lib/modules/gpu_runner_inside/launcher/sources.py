@@ -15,8 +15,13 @@ _SOURCES = (".py", ".sh", ".pl", ".R", ".jl")
 _SHELLS = ("bash", "sh", "dash", "zsh")
 _NOTES = (".md", ".rst", ".txt", ".log")
 _OF_MAKE = ("GNUmakefile", "makefile", "Makefile")
-# What a shell reads, or make: ". ./params", "source "$here/params"", "include settings"; not what has a whole path.
-_READ = re.compile(rb"(?:^|[\s;&(])(?:\.|source|-?include)[ \t]+[\"']?(?:\$\{?\w+\}?/)?([\w.][\w./-]*)", re.MULTILINE)
+# What a shell reads, or make: ". ./params", "source "$here/params"", "$(cat args)", "include settings"; not what has a
+# whole path.
+_READ = re.compile(
+    rb"(?:(?:^|[\s;&(])(?:\.|source|-?include)[ \t]+|\$\((?:cat[ \t]|<)[ \t]*)"
+    rb"[\"']?(?:\$\{?\w+\}?/|\$\(dirname[^)]*\)/)?([\w.][\w./-]*)",
+    re.MULTILINE,
+)
 _BETWEEN = re.compile(rb"[\s\"'`=:;,|&()<>\[\]{}$]+")
 _MOST_BYTES, _MOST_FILES = 1 << 20, 1000
 Sources = Dict[str, Tuple[str, int]]  # name -> digest of the content, time of change in ns
