@@ -108,8 +108,7 @@ def detect_site(
     if output is None or as_json:
         return answer(facts, text, as_json=as_json)
     needed = [entry for entry in left if entry.needed]
-    unknown = f"jobs need these facts, which are unknown ({len(needed)}):" if needed else "it has all that jobs need"
-    say(f"{output}: {detected.scheduler}; {unknown}")
+    say(f"{output}: {detected.scheduler}; jobs need {len(needed)} facts that are unknown:")
     for entry in needed:
         say(f"  {entry.key} ({entry.where})")
     say(f"left to their defaults: {', '.join(entry.key for entry in left if not entry.needed) or 'none'}")
