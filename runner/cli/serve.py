@@ -74,8 +74,8 @@ def _serve(kind: Kind, reach: Reach, run: Run) -> int:
         place = wait_until(run, lambda: run.read(service.PLACE, service.Place))
         if not service.answers(run, place, reach):
             warn(
-                "it answers on its node, but this machine does not reach it there, so that the tunnel may fail; where ssh "
-                "reaches the nodes, `ssh_to_nodes: true` in the site file takes that way"
+                "it answers on its node, but this machine does not reach it there, so that the tunnel may fail; where "
+                "ssh reaches the nodes, `ssh_to_nodes: true` in the site file takes that way"
             )
     if kind == "command" and place.port and place.status == 200:
         warn(f"it asks for no token: whoever reaches {place.host}:{place.port} may use it")
