@@ -73,12 +73,15 @@ def _serve(kind: Kind, reach: Reach, run: Run) -> int:
     with slow("waiting for the server"):
         place = wait_until(run, lambda: run.read(service.PLACE, service.Place))
         if not service.answers(run, place, reach):
-            warn("it answers on its node, and not this machine by the way of the tunnel (site file: `ssh_to_nodes`)")
+            warn(
+                "it answers on its node, but this machine does not reach it there, so that the tunnel may fail; where "
+                "ssh reaches the nodes, `ssh_to_nodes: true` in the site file takes that way"
+            )
     if kind == "command" and place.port and place.status == 200:
         warn(f"it asks for no token: whoever reaches {place.host}:{place.port} may use it")
     token = run.path / service.TOKEN
     shown = token.read_text() if sys.stdout.isatty() else f"$({_reading(token)})"
-    say("it answers. On your machine:")
+    say("it answers; to reach it, type the first line on your own machine, and open the second in a browser there:")
     click.echo("\n".join(service.directions(run, place, reach, kind, shown)))
     say("Ctrl-C here ends its job")
     return wait_until(run, lambda: run.records.record(0, "exit", ExitRecord)).status
