@@ -60,6 +60,8 @@ def main() -> int:
     say = print if first_rank else lambda *_words, **_options: None
     say(f"{origin}: {len(training)} to train on, {len(validation)} to validate; {hvd.size()} ranks", flush=True)
     history = done["history"]
+    if first_rank and "RUNNER_CHECKPOINT_DIR" in os.environ:  # of a chain, whose report then knows what start-up took
+        (run_directory() / "first-step").touch()
     for epoch in range(done["epochs"], options.epochs):
         sampler.set_epoch(epoch)
         loss = train(model, optimizer, loader, device, lambda part, epoch=epoch: rate_at(epoch + part, options))

@@ -188,6 +188,7 @@ def test_training_in_a_container_goes_on_where_it_was(
     kill(chain, 1)
     ill("wait", saved[:5], "--timeout", "300", code=0)
     assert says in chain.log(2)
+    assert chain.file(2, "first-step").exists() == (not code)  # by the recipe
 
 
 def test_a_site_may_refuse_it(chain: Chain, tmp_path: Path) -> None:

@@ -131,6 +131,8 @@ while :; do
 done
 """
 _BEGUN = """
+rm -f "/var/box/slurmd.$1.pid"   # which the new one writes
 setsid unshare --mount --uts --propagation private sh /etc/box/node.sh "$1" </dev/null >>/var/log/slurm/again.log 2>&1 &
+while [ ! -s "/var/box/slurmd.$1.pid" ]; do sleep 0.1; done
 """
 _ENDED = 'kill -"$2" "$1"; while kill -0 "$1" 2>/dev/null; do sleep 0.02; done'
