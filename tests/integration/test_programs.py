@@ -79,6 +79,7 @@ def test_a_script_is_measured_and_not_changed(contained: Runner) -> None:
     assert trained[0] == trained[1] and {*trained[0]} == {
         "modules",
         "parameters",
+        "parameters at the end",
         "optimizer",
         "precision",
         "inputs",
