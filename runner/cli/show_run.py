@@ -100,7 +100,7 @@ def _fields(facts: ShownRun, problem: str) -> Iterator[tuple[str, str]]:
     shape = shape_text(facts.gpus, facts.nodes, facts.ranks)
     yield "job", f"{facts.job or 'no id'} ({facts.site}, {facts.runtime}), {shape}"
     if facts.image:
-        yield "environment" if facts.runtime == NATIVE else "image", facts.image
+        yield "runs in" if facts.runtime == NATIVE else "image", facts.image
         yield "", facts.image_file if facts.image_file != facts.image else ""
     yield "nodes", "; ".join(_node(node) for node in facts.node_list) or "none recorded"
     yield from _end_of(facts, problem)
