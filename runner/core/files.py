@@ -46,8 +46,9 @@ def closed_to_others(path: Path) -> Path | None:
 
 def exchangeable_by(directory: Path) -> str:
     """Whose directory it is, or one above it, in words, where another user could exchange what this one makes there;
-    else empty. Who may write by the group, the owner trusts; a directory above of a group that this user is in, and
-    where others may not write, is its project's. What is not there yet will be this user's. Raises OSError.
+    else empty. Who may write by the group, the owner trusts. The owner of a directory above is trusted where others may
+    not write, and it is of a group that this user is in (a project's), or this user cannot write there, either (that of
+    a site's workspaces), or is root. What is not there yet will be this user's. Raises OSError.
     """
     real, groups, unknown = directory.resolve(), {os.getegid(), *os.getgroups()}, unmapped_user()
     for each in (real, *real.parents):
@@ -56,8 +57,9 @@ def exchangeable_by(directory: Path) -> str:
         except FileNotFoundError:
             continue
         others_write = status.st_mode & stat.S_IWOTH
+        is_trusted = os.geteuid() == 0 or status.st_gid in groups or not os.access(each, os.W_OK)
         # In a container of an ordinary user, root and strangers look the same.
-        if each != real and (status.st_uid == unknown or (not others_write and status.st_gid in groups)):
+        if each != real and (status.st_uid == unknown or (is_trusted and not others_write)):
             owners.add(status.st_uid)
         whose = f"user {status.st_uid}'s" if status.st_uid not in owners else ""
         if not whose and others_write and not status.st_mode & stat.S_ISVTX:

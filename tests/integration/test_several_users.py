@@ -307,11 +307,12 @@ def test_no_run_is_made_where_a_stranger_could_exchange_its_script(place: Path) 
 
 @pytest.mark.usefixtures("state")
 def test_no_run_is_made_below_a_strangers_directory(place: Path) -> None:
-    for mode in (0o1777, 0o755):
-        root = owned(owned(place / f"carols{mode}", CAROL, mode) / "runs", ALICE)
-        outcome = outcome_as(ALICE, directory.create, root, "x", 0.0)
-        assert f"below {root.parent}, which is user" in outcome.what
-        assert not list(root.iterdir())
+    root = owned(owned(place / "carols", CAROL, 0o1777) / "runs", ALICE)
+    outcome = outcome_as(ALICE, directory.create, root, "x", 0.0)
+    assert f"below {root.parent}, which is user" in outcome.what
+    assert not list(root.iterdir())
+    root = owned(owned(place / "workspaces", CAROL, 0o755) / "alices", ALICE)
+    assert run_as(ALICE, lambda: directory.create(root, "x", 0.0).path.parent) == root, "an account of the site"
     root = owned(owned(place / "project", CAROL, 0o775) / "runs", ALICE)
     os.chown(root.parent, CAROL, GROUP)
     made = run_as(ALICE, lambda: directory.create(root, "x", 0.0).path.parent, groups=(GROUP,))
