@@ -71,7 +71,9 @@ def test_a_signal_ends_a_slow_download_at_once(cache: Path, number: signal.Signa
             child.send_signal(number)
             began = time.monotonic()
             assert child.wait(60) == code
-            assert time.monotonic() - began < 2
+            took_s, began = time.monotonic() - began, time.monotonic()
+            subprocess.run([sys.executable, "-c", ""], check=True)
+            assert took_s < 2 + 5 * (time.monotonic() - began), "seconds, and what a busy machine adds"
 
 
 def cut(request: Received) -> Answer:
