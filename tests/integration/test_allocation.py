@@ -60,7 +60,7 @@ def test_an_allocation_with_too_few_cpus(runner: Runner, hold: Hold) -> None:
 
 def test_a_failed_step_is_reported_and_the_allocation_stays(runner: Runner, hold: Hold) -> None:
     env = hold("--nodes=1", "--ntasks-per-node=2", "--gpus-per-node=a100:2", "--cpus-per-task=32")
-    done = runner("run", "--gpus", "2", "--", "python3", "-c", "raise SystemExit(7)", code=5, env=env)
+    done = runner("run", "--gpus", "2", "--", "sh", "-c", "exit 7", code=5, env=env)
     assert "exited with code 7" in done.out
     assert is_held(runner, env)
 
