@@ -143,7 +143,8 @@ def check_answers(request: Request) -> None:
     image_file = (image,) if image.startswith(("/", ".", "~")) else ()
     mounts = (mount.source for mount in request.mounts)
     program = (word for word in request.program if word.endswith((".py", ".sh")) and not word.startswith("-"))
-    refuse_silent((request.runs, paths.home(), store.directory(), *mounts, *image_file, *program))
+    refuse_silent((request.runs, paths.home(), paths.cache_dir(), *mounts, *image_file, *program))
+    refuse_silent((store.directory(),))  # which looks whose the cache directory is
 
 
 def refuse_silent(places: Iterable[str | Path], patience_s: float = PATIENCE_S) -> None:

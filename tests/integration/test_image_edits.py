@@ -67,7 +67,8 @@ def test_passwords_in_a_command_are_hidden_in_the_history(editor: Editor) -> Non
 def test_a_full_disk_is_reported_and_nothing_is_left(editor: Editor, full: str) -> None:
     """What is listed at the end is left on the small disk, with the store that was there."""
     inside = (
-        'mount -t tmpfs -o size=1m,mode=777 full "$0"; [ "$1" = cache ] || cp -a "$2"/. "$0"/ 2>/dev/null || true;'
+        f'mount -t tmpfs -o size=1m,mode=700,uid={UNPRIVILEGED} full "$0";'
+        ' [ "$1" = cache ] || cp -a "$2"/. "$0"/ 2>/dev/null || true;'
         ' place=$0; shift 2; "$@" || echo "exit $?"; find "$place" -name "*~*" -o -path "*/builds/*"'
     )
     place, command = editor.place / full, editor.editing("bash", "-c", "true", name="my/full:1")
