@@ -21,17 +21,9 @@ def typed_into(runner: Runner, cwd: Path, *words: str) -> Terminal:
 
 
 def transcript(runner: Runner, image: str, cwd: Path) -> str:
-    """What a person sees of a debugger in a shell on a node, with the numbers and names of one day."""
-    cwd.joinpath("train.py").write_text("losses = [2.3, 1.1, float('nan')]\nprint(min(losses))\n")
+    """What a person sees of a shell on a node, with the numbers and names of one day."""
     shell = typed_into(runner, cwd, "--gpus", "2", "--image", image, "--time", "10:00")
-    for answer, typed in (
-        (PROMPT, "echo $CUDA_VISIBLE_DEVICES\n"),
-        (PROMPT, "python3 -m pdb train.py\n"),
-        ("(Pdb) ", "n\n"),
-        ("(Pdb) ", "p losses\n"),
-        ("(Pdb) ", "q\n"),
-        (PROMPT, "\x04"),
-    ):
+    for answer, typed in ((PROMPT, "echo $CUDA_VISIBLE_DEVICES\n"), (PROMPT, "\x04")):
         shell.until(answer)
         shell.type(typed)
     assert shell.end() == 0
