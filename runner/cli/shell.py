@@ -87,12 +87,13 @@ def _access_to(run: Run) -> Access:
 
     from runner.jobs.directory import REQUEST
     from runner.model.request import RequestRecord
+    from runner.sites.loader import is_path
 
     if (record := run.read(REQUEST, RequestRecord)) is None:
         fix = f"`{PROGRAM} shell {run.run_id}`"
         raise RefusedError("it has no run directory of ours, for the keys of ssh", where=run.run_id, fix=fix)
     site = record.request.site or record.site
-    if "/" in site or site.endswith((".yaml", ".yml")):  # a file, as ``read_site`` has it
+    if is_path(site):
         site = str(Path(record.request.directory) / site)
     return _access(site, record.request)
 

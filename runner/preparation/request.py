@@ -24,6 +24,7 @@ from runner.planning.environment import OF_USERS
 from runner.planning.placement import parse_host_file, parse_hosts
 from runner.preparation.options import DEFAULT_RECIPE, FIELDS, default_of
 from runner.recipes import loader
+from runner.sites.loader import is_path
 
 PATIENCE_S = 5.0
 HOSTS_SITE = "hosts"
@@ -76,7 +77,7 @@ def _with_absolute_paths(request: Request, below: Path) -> Request:
     places = {"runs": absolute(request.runs), "mounts": tuple(mounts)}
     if request.hostfile is not None:
         places["hostfile"] = absolute(request.hostfile)
-    if request.site is not None and ("/" in request.site or request.site.endswith((".yaml", ".yml"))):
+    if request.site is not None and is_path(request.site):
         places["site"] = str(below / request.site)
     if request.recipe is not None and _is_directory(request.recipe, below):
         places["recipe"] = str(below / request.recipe)

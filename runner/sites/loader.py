@@ -187,8 +187,13 @@ def _settings(document: Document, section: str, kind: type[SchedulerSettings]) -
     return settings
 
 
+def is_path(name_or_path: str) -> bool:
+    """Whether it stands for a file, and is no site's name."""
+    return "/" in name_or_path or name_or_path.endswith((".yaml", ".yml"))
+
+
 def _path(name_or_path: str, below: Path, where: str) -> Path:
-    if "/" in name_or_path or name_or_path.endswith((".yaml", ".yml")):
+    if is_path(name_or_path):
         return below / name_or_path
     if PLAIN_NAME.match(name_or_path):
         own = paths.configured(f"sites/{name_or_path}.yaml")

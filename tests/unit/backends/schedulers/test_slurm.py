@@ -117,28 +117,33 @@ def test_a_start_is_estimated_by_a_trial_and_a_submission_does_not_wait_for_it(
     assert Slurm(tmp_path / "nowhere").estimate(tmp_path, "job.sh") is None
 
 
-def test_whose_account_is_refused_learns_of_those_that_they_have(tmp_path: Path) -> None:
-    stand_in(tmp_path, "sbatch", "echo 'Batch job submission failed: Invalid account or account/partition' >&2; exit 1")
-    for sacctmgr, says in (
-        ("printf 'lab42\\ncourse7\\nlab42\\n'", "yours: lab42, course7"),
-        ("exit 1", "sacctmgr show"),
-    ):
-        stand_in(tmp_path, "sacctmgr", sacctmgr)
-        with pytest.raises(NotAcceptedError) as error:
-            Slurm(tmp_path).submit(tmp_path, "job.sh")
-        assert says in error.value.fix
-
-
-def test_whose_partition_is_none_learns_of_those_that_there_are(tmp_path: Path) -> None:
-    stand_in(tmp_path, "sbatch", "echo 'sbatch: error: invalid partition specified: gpu' >&2; exit 1")
-    for sinfo, says in (
-        ("printf 'batch\\nlong\\nbatch\\n'", "cluster's: batch, long"),
-        ("exit 1", "sinfo --summarize"),
-    ):
-        stand_in(tmp_path, "sinfo", sinfo)
-        with pytest.raises(NotAcceptedError) as error:
-            Slurm(tmp_path).submit(tmp_path, "job.sh")
-        assert says in error.value.fix
+@pytest.mark.parametrize(
+    ("refusal", "client", "answer", "says"),
+    [
+        (
+            "Batch job submission failed: Invalid account or account/partition",
+            "sacctmgr",
+            "printf 'lab42\\ncourse7\\nlab42\\n'",
+            "yours: lab42, course7",
+        ),
+        ("Batch job submission failed: Invalid account or account/partition", "sacctmgr", "exit 1", "sacctmgr show"),
+        (
+            "sbatch: error: invalid partition specified: gpu",
+            "sinfo",
+            "printf 'batch\\nlong\\nbatch\\n'",
+            "cluster's: batch, long",
+        ),
+        ("sbatch: error: invalid partition specified: gpu", "sinfo", "exit 1", "sinfo --summarize"),
+    ],
+)
+def test_whose_account_or_partition_is_refused_learns_of_those_that_there_are(
+    refusal: str, client: str, answer: str, says: str, tmp_path: Path
+) -> None:
+    stand_in(tmp_path, "sbatch", f"echo '{refusal}' >&2; exit 1")
+    stand_in(tmp_path, client, answer)
+    with pytest.raises(NotAcceptedError) as error:
+        Slurm(tmp_path).submit(tmp_path, "job.sh")
+    assert says in error.value.fix
 
 
 NODES = "dgx[01-02]"
@@ -297,7 +302,7 @@ def test_a_job_of_more_nodes_than_there_are_is_refused_with_both_numbers(tmp_pat
 @pytest.mark.parametrize(
     ("refusal", "says"),
     [
-        ("Invalid account or account/partition combination specified", "--account"),
+        ("Batch job submission failed: Invalid account or account/partition combination specified", "--account"),
         ("Invalid qos specification", "--queue or --qos"),
         ("Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)", "ask for fewer GPUs"),
         ("Invalid partition name specified", "sinfo --summarize"),
