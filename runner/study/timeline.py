@@ -10,11 +10,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from runner.jobs.cost import last_sign_s
-from runner.jobs.directory import LAUNCHES, Run, utc
+from runner.jobs.directory import EXIT, LAUNCHES, Run, utc
 from runner.model.report import AttemptTimes, ChainTimes
 from runner.study.directory import CHECKPOINTS, DONE, chain_of, name_of
 
-_BEGAN, _RESUMES, _EXIT = "began", "resumes", "exit.json"  # of an attempt: chain.sh, and the batch script's end
+_BEGAN, _RESUMES = "began", "resumes"  # of an attempt: chain.sh
 _FIRST_STEP = "first-step"  # which a program may leave
 
 
@@ -48,7 +48,7 @@ def timeline(chain: Path, attempts: Sequence[Run]) -> ChainTimes:
 
 def _times(chain: Path, run: Run, later: Run | None) -> AttemptTimes:
     began_s, verdict = _time_s(run.path / _BEGAN), run.verdict
-    end_s = max(began_s, _time_s(run.path / _EXIT) or last_sign_s(run))
+    end_s = max(began_s, _time_s(run.path / EXIT) or last_sign_s(run))
     starts_s = [_time_s(run.ranks / f"{rank}.start.json") for rank in range(run.tasks)]  # written again as all had met
     first_s = _time_s(run.path / _FIRST_STEP) or (max(starts_s) if all(starts_s) else end_s)
     first_s = min(max(first_s, began_s), end_s)
