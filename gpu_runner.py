@@ -51,8 +51,12 @@ def __dir__() -> list[str]:
 
 def _main() -> None:
     """The command ``gpu-runner``: whatever PYTHONPATH has, it imports this package and what was installed with it."""
-    for named in os.environ.get("PYTHONPATH", "").split(os.pathsep):  # a module's, for another Python: counts last
-        sys.path.sort(key=os.path.abspath(named).__eq__)  # noqa: PTH100  (keeps the order of the others)
+    for named in os.environ.get("PYTHONPATH", "").split(os.pathsep):
+        place = os.path.abspath(named)  # noqa: PTH100
+        if os.path.isabs(named):  # noqa: PTH117
+            sys.path.sort(key=place.__eq__)  # a module's, for another Python: counts last
+        else:  # by the working directory, where anybody may have put it
+            sys.path[:] = [each for each in sys.path if each != place]
     importlib.import_module("runner.cli").main()
 
 

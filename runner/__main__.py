@@ -1,5 +1,6 @@
 """``python -m runner``: the command line. A Python that is too old for the rest can read this file, and says so."""
 
+import os
 import sys
 
 if sys.version_info < (3, 10):  # noqa: UP036  # whatever the package's metadata say, a checkout is called by any Python
@@ -9,8 +10,13 @@ if sys.version_info < (3, 10):  # noqa: UP036  # whatever the package's metadata
     )  # fmt: skip
     sys.exit(2)
 
-if not getattr(sys.flags, "safe_path", False) and len(sys.path) > 1:
-    sys.path.append(sys.path.pop(0))  # the working directory, which -m puts first: what a user has there is no module
+# The working directory, which -m puts first, and what PYTHONPATH names by it: what lies there, maybe another user's, is
+# no module of ours. This package is found by now.
+if not getattr(sys.flags, "safe_path", False):
+    del sys.path[:1]
+for named in os.environ.get("PYTHONPATH", "").split(os.pathsep):
+    if not os.path.isabs(named):  # noqa: PTH117
+        sys.path[:] = [each for each in sys.path if each != os.path.abspath(named)]  # noqa: PTH100
 # What the standard library looks for on Windows only, 11 times in every directory of the path: slow where it is NFS.
 sys.modules.update(dict.fromkeys(("nt", "msvcrt", "_winapi")))  # type: ignore[arg-type]
 

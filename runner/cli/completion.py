@@ -6,6 +6,7 @@ An answer takes what this machine knows at once: no scheduler is contacted, no i
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from itertools import islice
@@ -19,6 +20,7 @@ from runner.core.errors import Exit, RunnerError
 PROGRAM = "gpu-runner"
 VARIABLE = "_GPU_RUNNER_COMPLETE"
 _MOST_RUNS = 50
+_PLAIN = re.compile(r"[\w.@:/+=,%-]*\Z")
 
 
 @click.command()
@@ -54,7 +56,8 @@ def values(kind: str, context: click.Context, typed: str) -> list[CompletionItem
         return [CompletionItem(typed, type=_PATHS[kind])]
     with suppress(RunnerError, OSError):
         items = _KINDS[kind](context, typed) if kind in _KINDS else _named(*_TABLES[kind])
-        return [item for item in items if item.value.startswith(typed)]
+        # bash expands what it is given: names in a store that others write to may be commands.
+        return [item for item in items if item.value.startswith(typed) and _PLAIN.match(item.value)]
     return []
 
 

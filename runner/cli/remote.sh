@@ -5,6 +5,12 @@ umask 077
 unset PYTHONPATH PYTHONHOME
 base=${XDG_CACHE_HOME:-$HOME/.cache}/gpu-runner/remote
 mkdir -p "$base"
+for each in "$base" "$base/.." "$base/../.."; do
+    [ "$(find "$each/." -prune -user "$(id -u)" ! -perm -o=w)" ] || {
+        echo "error: $each is another user's, or everybody's to write to; set XDG_CACHE_HOME to a directory of yours" >&2
+        exit 4
+    }
+done
 
 # $1: a new directory, whole or not there; standard input: its files as a tar, the last of them `complete`.
 received() {

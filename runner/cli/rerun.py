@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -41,13 +42,15 @@ def command(run: str, without: tuple[str, ...], **flags: Any) -> int:
     takes another. The code is your code as it is now; of a run with --snapshot it is the copy that ran, and --snapshot
     copies it as it is now. Relative paths mean the directory where RUN was submitted. What differs from RUN is printed.
     """
-    from runner.preparation.request import check_directory, image_of, repeated
+    from runner.preparation.request import check_directory, check_foreign, image_of, repeated
 
     first = find(run)
     changes = given(click.get_current_context())
     left_out = [_field(option) for option in without]
     request = repeated(recorded(first), changes, without=left_out, image=image_of(first.needed_plan()))
     check_directory(request, "the first run")
+    if first.owner != os.geteuid():
+        check_foreign(request, changes)
     if request.snapshot and "snapshot" not in changes:
         request = msgspec.structs.replace(request, copied=str(first.path))
     if not request.step:

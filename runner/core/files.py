@@ -46,27 +46,47 @@ def closed_to_others(path: Path) -> Path | None:
 
 def exchangeable_by(directory: Path) -> str:
     """Whose directory it is, or one above it, in words, where another user could exchange what this one makes there;
-    else empty. Who may write by the group, the owner trusts. The owner of a directory above is trusted where others may
-    not write, and it is of a group that this user is in (a project's), or this user cannot write there, either (that of
-    a site's workspaces), or is root. What is not there yet will be this user's. Raises OSError.
+    else empty. Who may write by the group, the owner trusts. Trusted are root, accounts of the system, and those that
+    RUNNER_TRUST names; of a directory above that others may not write to, also the owner where it is of a group that
+    this user was put into (a project's; who has the same login group may be anybody). What is not there yet will be
+    this user's. Raises OSError.
     """
-    real, groups, unknown = directory.resolve(), {os.getegid(), *os.getgroups()}, unmapped_user()
+    real, unknown, trusted = directory.resolve(), unmapped_user(), None
     for each in (real, *real.parents):
         try:
-            status, owners = each.stat(), {0, os.geteuid()}
+            status = each.stat()
         except FileNotFoundError:
             continue
-        others_write = status.st_mode & stat.S_IWOTH
-        is_trusted = os.geteuid() == 0 or status.st_gid in groups or not os.access(each, os.W_OK)
-        # In a container of an ordinary user, root and strangers look the same.
-        if each != real and (status.st_uid == unknown or (is_trusted and not others_write)):
-            owners.add(status.st_uid)
-        whose = f"user {status.st_uid}'s" if status.st_uid not in owners else ""
+        others_write, whose = status.st_mode & stat.S_IWOTH, ""
+        if status.st_uid not in (0, os.geteuid()):
+            system, named, groups = trusted = trusted or _trusted()
+            # In a container of an ordinary user, root and strangers look the same.
+            by_place = status.st_uid == unknown or (status.st_gid in groups and not others_write)
+            if not (status.st_uid < system or status.st_uid in named or (each != real and by_place)):
+                whose = f"user {status.st_uid}'s"
         if not whose and others_write and not status.st_mode & stat.S_ISVTX:
             whose = "everybody's to write to (no sticky bit)"
         if whose:
             return whose if each == real else f"below {each}, which is {whose}"
     return ""
+
+
+def _trusted() -> tuple[int, frozenset[int], frozenset[int]]:
+    """The first id that is no system account's (login.defs(5)), the users that RUNNER_TRUST names, and the groups that
+    this user was put into.
+    """
+    import pwd  # few have another owner above
+
+    first, login, named = 1000, os.getegid(), set()
+    with suppress(OSError, ValueError, StopIteration):
+        lines = map(str.split, Path("/etc/login.defs").read_text("utf-8", "replace").splitlines())
+        first = int(next(line[1] for line in lines if line[:1] == ["UID_MIN"] and line[1:]))
+    with suppress(KeyError):
+        login = pwd.getpwuid(os.geteuid()).pw_gid
+    for name in filter(None, os.environ.get("RUNNER_TRUST", "").split(",")):
+        with suppress(KeyError):
+            named.add(int(name) if name.isdecimal() else pwd.getpwnam(name).pw_uid)
+    return first, frozenset(named), frozenset((os.getegid(), *os.getgroups())) - {login}
 
 
 @contextmanager

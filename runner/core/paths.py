@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import stat
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 
 from runner.core import files
@@ -27,8 +28,12 @@ def cache_dir() -> Path:
 
 
 def state_dir() -> Path:
-    """What must outlive the cache: the list of runs. ``RUNNER_STATE`` overrides ``~/.local/state/gpu-runner``."""
-    return _directory("RUNNER_STATE", "XDG_STATE_HOME", ".local/state")
+    """What must outlive the cache: the list of runs. ``RUNNER_STATE`` overrides ``~/.local/state/gpu-runner``. Raises
+    RefusedError: as ``cache``.
+    """
+    directory = _directory("RUNNER_STATE", "XDG_STATE_HOME", ".local/state")
+    _check_own(directory, os.geteuid(), "the directory of your runs", "RUNNER_STATE")
+    return directory
 
 
 def config_file() -> Path:
@@ -39,11 +44,15 @@ def config_file() -> Path:
 
 def config_files() -> tuple[Path, ...]:
     """The user's own settings, and below them the machine's, in ``gpu-runner`` of XDG_CONFIG_DIRS and of /etc. Beside
-    each lie sites/ and recipes/. They may not exist.
+    each lie sites/ and recipes/. They may not exist. Raises RefusedError: another user could exchange one that
+    RUNNER_CONFIG does not name.
     """
     machine = (*os.environ.get("XDG_CONFIG_DIRS", "").split(":"), "/etc")
     below = (Path(each) / "gpu-runner" / "config.yaml" for each in machine if each.startswith("/"))
-    return tuple(dict.fromkeys((config_file(), *below)))
+    found = tuple(dict.fromkeys((config_file(), *below)))
+    for each in found[bool(os.environ.get("RUNNER_CONFIG")) :]:
+        _check_own(each.parent, os.geteuid(), "the directory of settings", "XDG_CONFIG_HOME, or XDG_CONFIG_DIRS,")
+    return found
 
 
 def configured(name: str) -> tuple[Path, ...]:
@@ -83,16 +92,22 @@ def cache(name: str) -> Path:
     the cache directory, or exchange it.
     """
     assert name in CACHES, name
-    directory, whose = cache_dir(), ""
+    directory = cache_dir()
+    _check_own(directory, os.geteuid(), "the cache directory", "RUNNER_CACHE")
+    return directory / name
+
+
+@lru_cache
+def _check_own(directory: Path, _user: int, what: str, variable: str) -> None:
+    """Once a process. Raises RefusedError: others may write to it, or exchange it."""
+    whose = ""
     with suppress(OSError):  # who uses it will say what is wrong
         whose = files.exchangeable_by(directory)
         if not whose and directory.stat().st_mode & stat.S_IWOTH:
             whose = "everybody's to write to"
     if whose:
-        what = f"the cache directory is {whose}: what is kept there could be another user's"
-        fix = "set RUNNER_CACHE to a directory of your own (RUNNER_STORE: images that several users share)"
-        raise RefusedError(what, where=str(directory), fix=fix)
-    return directory / name
+        fix = f"set {variable} to one of your own; RUNNER_TRUST=NAME,... trusts accounts of the site"
+        raise RefusedError(f"{what} is {whose}: what is there could be another user's", where=str(directory), fix=fix)
 
 
 def caches_ignored() -> bool:

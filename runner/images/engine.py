@@ -125,11 +125,15 @@ def remove_orphans(client: docker.DockerClient) -> None:
 
 
 def default_urls(state: Path) -> Iterator[str]:
-    """Where an engine may answer: Docker's sockets, Podman's, and the private engine's of this ``state``."""
+    """Where an engine may answer: Docker's sockets, Podman's, and the private engine's of this ``state``; none of
+    another user, who would see and change what it builds.
+    """
     yield "unix:///var/run/docker.sock"
     runtime_dir = os.environ.get("XDG_RUNTIME_DIR", f"/run/user/{os.getuid()}")
-    yield f"unix://{runtime_dir}/docker.sock"
-    yield f"unix://{runtime_dir}/podman/podman.sock"
+    for path in (Path(runtime_dir, "docker.sock"), Path(runtime_dir, "podman/podman.sock")):
+        with suppress(OSError):
+            if path.stat().st_uid in (0, os.geteuid()) and not exchangeable_by(path.parent):
+                yield f"unix://{path}"
     if has_private_sockets(state):
         yield private_url(state)
 

@@ -74,13 +74,14 @@ class Repository:
 
 
 def repository_of(place: Path) -> Repository | None:
-    """The repository whose work tree holds a directory; None where there is none. Raises GitError: something stands
-    there that is not understood.
+    """The repository whose work tree holds a directory; None where there is none. Another user's counts where the
+    directory is that user's, too: anybody may put one into a place above, such as /tmp. Raises GitError: something
+    stands there that is not understood.
     """
     real = place.resolve()
     for top in (real, *real.parents):
         git = top / ".git"
-        if not os.path.lexists(git):
+        if not os.path.lexists(git) or git.lstat().st_uid not in (0, os.geteuid(), real.stat().st_uid):
             continue
         directory = git.resolve()
         if not git.is_dir():  # a file that says where (submodules, further work trees)

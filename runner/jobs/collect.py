@@ -302,10 +302,13 @@ def _last(lines: Sequence[str]) -> str:
 
 
 def _lines(path: Path, *, from_start: int = 0) -> list[str]:
-    """The end of a log (or so many bytes from its start), by lines; none where it cannot be read."""
+    """The end of a log (or so many bytes from its start), by lines; none where it cannot be read, or a link leads to
+    it: in another user's run to files of this one.
+    """
+    run = path.parent if path.parent.name not in ("logs", "nccl") else path.parents[1]
 
     def read() -> bytes:
-        with files.open_regular(path) as file:
+        with files.open_below(run, path.relative_to(run).as_posix()) as file:
             if not from_start:
                 file.seek(max(0, os.fstat(file.fileno()).st_size - _LOG_BYTES))
             return file.read(from_start or _LOG_BYTES)

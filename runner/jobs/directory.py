@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shutil
+import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -544,7 +545,8 @@ def _check_own(directory: Path) -> None:
     """Refuse a place where others could exchange a job's script before it is started. Raises OSError, UsageError."""
     if whose := files.exchangeable_by(directory):
         what = f"this directory is {whose}: another user could exchange what your job is started from"
-        raise UsageError(what, where=str(directory), fix="name a directory of your own: --runs, or --write, DIR")
+        fix = "name a directory of your own: --runs, or --write, DIR; RUNNER_TRUST=NAME,... trusts accounts of the site"
+        raise UsageError(what, where=str(directory), fix=fix)
 
 
 def discard(run: Run) -> None:
@@ -560,15 +562,24 @@ def linked() -> Iterator[Run]:
     with suppress(FileNotFoundError), os.scandir(index()) as entries:
         links = sorted(entries, key=lambda entry: entry.stat(follow_symlinks=False).st_mtime_ns, reverse=True)
         for link in links:
-            path = Path(link.path)
-            if path.is_dir():  # also False where it cannot be reached
+            if is_own(path := Path(link.path)):  # also False where it cannot be reached
                 yield Run(path.resolve())
 
 
 def is_linked(run: Run) -> bool:
     """Whether this user has submitted it, and it still lies where it was."""
     with suppress(OSError, RuntimeError):
-        return (index() / run.run_id).resolve(strict=True) == run.path.resolve()
+        return is_own(link := index() / run.run_id) and link.resolve(strict=True) == run.path.resolve()
+    return False
+
+
+def is_own(path: Path) -> bool:
+    """Whether a directory, or link to one, and what it leads to are this user's: in a place of others, another one may
+    stand there by now.
+    """
+    with suppress(OSError):
+        status = path.stat()
+        return stat.S_ISDIR(status.st_mode) and {path.lstat().st_uid, status.st_uid} == {os.geteuid()}
     return False
 
 

@@ -48,7 +48,7 @@ def last_output(run: Run) -> LastOutput | None:
         return None
     written_s, path = newest
     lines: list[str] = []
-    with suppress(OSError), path.open("rb") as file:
+    with suppress(OSError), LogFile(path, None, run.path if path.parent == run.logs else None).open() as file:
         file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
         lines = file.read().decode("utf-8", "replace").splitlines()  # a bar that is drawn anew counts as a line
     last = next((line.strip()[:_LONGEST_LINE] for line in reversed(lines) if line.strip()), "")
@@ -109,10 +109,21 @@ _POLL_S, _SOON_S = 0.5, 0.1  # until files are looked at again; that have just g
 
 @dataclass(frozen=True)
 class LogFile:
-    """One log; ``rank`` is None for the batch script's, and for what is run once a node."""
+    """One log; ``rank`` is None for the batch script's, and for what is run once a node; ``run`` where it is none of a
+    run directory.
+    """
 
     path: Path
     rank: int | None
+    run: Path | None = None
+
+    def open(self) -> BinaryIO:
+        """To be read; of a run directory through no link: in another user's it could lead to files of this one. Raises
+        OSError.
+        """
+        if self.run is None:
+            return files.open_regular(self.path)
+        return files.open_below(self.run, self.path.relative_to(self.run).as_posix())
 
 
 @dataclass(frozen=True)
@@ -161,9 +172,10 @@ def log_files(run: Run, selection: Selection) -> tuple[LogFile, ...]:
     logs = []
     for path in _paths(run):
         match = _RANK.match(path.name)
-        log = LogFile(path, int(match[1]) if match else None)
+        log = LogFile(path, int(match[1]) if match else None, run.path if path.parent == run.logs else None)
         with suppress(OSError):
-            if selection.holds(log) and stat.S_ISREG((status := path.stat()).st_mode) and status.st_size > 0:
+            status = path.stat() if log.run is None else path.lstat()
+            if selection.holds(log) and stat.S_ISREG(status.st_mode) and status.st_size > 0:
                 logs.append(log)
     return tuple(
         sorted(logs, key=lambda log: (-1 if log.rank is None else log.rank, log.path.suffix != ".out", log.path))
@@ -183,7 +195,7 @@ def read(log: LogFile, lines: int | None) -> Iterator[bytes]:
     """The last lines of a log, whole lines at a time; without a number, up to WHOLE_BYTES of its end. Raises OSError:
     it cannot be read.
     """
-    reader = _Reader(log.path, lines)
+    reader = _Reader(log, lines)
     end = reader.size
     while reader.at < end and (content := reader.read(rest=True)):
         yield content
@@ -192,7 +204,7 @@ def read(log: LogFile, lines: int | None) -> Iterator[bytes]:
 def left_out(log: LogFile) -> int:
     """How many bytes of a log's start ``read`` leaves out where no number of lines is given."""
     with suppress(OSError):
-        return _Reader(log.path, None).at
+        return _Reader(log, None).at
     return 0
 
 
@@ -218,7 +230,7 @@ def follow(
         NotAcceptedError, UnknownStateError: as ``scheduler_of``, or the scheduler did not answer for SILENCE_S.
     """
     scheduler, job_id = scheduler_of(run)
-    readers = {log.path: _Reader(log.path, lines) for log in log_files(run, selection)}
+    readers = {log.path: _Reader(log, lines) for log in log_files(run, selection)}
     last: Path | None = None
     ended = False
     began = answered = clock.monotonic()
@@ -226,7 +238,7 @@ def follow(
     while True:
         gained = False
         for log in log_files(run, selection):
-            reader = readers.setdefault(log.path, _Reader(log.path))
+            reader = readers.setdefault(log.path, _Reader(log))
             if content := reader.read(rest=ended, parts=parts):
                 on_content(log, content, log.path != last)
                 last = log.path
@@ -249,13 +261,13 @@ def follow(
 class _Reader:
     """A log that is read on from where it was left; its start is passed over without being read."""
 
-    def __init__(self, path: Path, lines: int | None = -1) -> None:
+    def __init__(self, log: LogFile, lines: int | None = -1) -> None:
         """``lines``: to begin at so many of its last lines; None: WHOLE_BYTES before its end; -1: at its start."""
-        self._path = path
+        self._log = log
         self.at = self.size = 0
         if lines == -1:
             return
-        with files.open_regular(path) as file:
+        with log.open() as file:
             self.size = os.fstat(file.fileno()).st_size
             if lines is not None:
                 self.at = _tail_start(file, self.size, lines)
@@ -268,7 +280,7 @@ class _Reader:
         ``parts``: also its beginning, without a character or colour that is not whole.
         """
         try:
-            with files.open_regular(self._path) as file:
+            with self._log.open() as file:
                 file.seek(self.at)
                 content = file.read(_CHUNK_BYTES)
         except OSError:

@@ -18,7 +18,7 @@ from pathlib import Path
 from runner.core.errors import UsageError
 from runner.core.invocation import PROGRAM
 from runner.core.text import counted, printable
-from runner.jobs.directory import SCRIPT, Run, index, is_whole_id, linked
+from runner.jobs.directory import SCRIPT, Run, index, is_own, is_whole_id, linked
 from runner.model.job import Submitted
 
 _MOST_RECENT, _MOST_CANDIDATES = 3, 8
@@ -69,19 +69,19 @@ def matching_runs(wanted: str) -> tuple[Sequence[Run], bool]:
 
 
 def places_of(wanted: str, known: Path) -> tuple[Path, ...]:
-    """The directories that may be meant: that of this path, and the link among ``known``. A bare word is a directory
-    here only where it is this user's: others could give theirs the name of any run. Raises UsageError: a path through
-    another user's link, which leads where that user likes.
+    """The directories that may be meant: that of this path, and this user's to which a link among ``known`` leads. By a
+    bare word only this user's: others could give theirs the name of any run. Raises UsageError: a path through another
+    user's link, which leads where that user likes.
     """
     here, trusted = Path(wanted), (0, os.geteuid())
     if "/" not in wanted:
-        return (here, known / wanted) if _is_own(here) else (known / wanted,)
+        return tuple(filter(is_own, (here, known / wanted)))
     for each in (here, *here.parents):
         with suppress(OSError, ValueError):
             if each.is_symlink() and each.lstat().st_uid not in trusted:
                 fix = "name the directory that is meant"
                 raise UsageError("this is another user's link", where=str(each), fix=fix)
-    return here, known / wanted
+    return (here, *filter(is_own, (known / wanted,)))
 
 
 def runs_of_sweep(wanted: str) -> list[Run]:
@@ -132,12 +132,6 @@ def _is_run_directory(path: Path) -> bool:
     return (path / SCRIPT).is_file() and (
         is_whole_id(path.name) or any(os.path.lexists(path / name) for name in ("job.json", "plan.json"))
     )
-
-
-def _is_own(path: Path) -> bool:
-    with suppress(OSError):
-        return {path.lstat().st_uid, path.stat().st_uid} == {os.geteuid()}
-    return False
 
 
 def _is_run(run: Run) -> bool:

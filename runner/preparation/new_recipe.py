@@ -144,7 +144,7 @@ def write_recipe(new: NewRecipe, directory: Path, start: Path) -> tuple[Path, ..
     for file in to_copy:
         copy = directory / file
         copy.parent.mkdir(parents=True, exist_ok=True)
-        atomic.write(copy, (start / file).read_bytes(), mode=(start / file).stat().st_mode & 0o777)
+        atomic.write(copy, (start / file).read_bytes(), mode=(start / file).stat().st_mode & 0o755)
     directory.mkdir(parents=True, exist_ok=True)
     atomic.write(target, new.text.encode())
     return tuple(to_copy)

@@ -226,6 +226,20 @@ def check_directory(request: Request, what: str) -> None:
         ) from None
 
 
+def check_foreign(request: Request, changes: Collection[str]) -> None:
+    """Refuse a site's file and an environment of another user's request: to prepare a job runs programs that they name,
+    before anything is submitted. Raises RefusedError: this user has named them nowhere.
+    """
+    for name in ("site", "env_name"):
+        value = getattr(request, name) or ""
+        if name not in changes and is_path(value):
+            place = Path(request.directory, value)
+            if whose := files.exchangeable_by(place):
+                option = f"--{name.replace('_', '-')}"
+                what = f"this is {whose}, and names what would run as you"
+                raise RefusedError(what, where=f"{option} {place}", fix=f"{option} {place} if you trust its owner")
+
+
 def repeated(
     record: RequestRecord, changes: Mapping[str, Any], *, without: Collection[str] = (), image: str = ""
 ) -> Request:

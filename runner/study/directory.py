@@ -23,7 +23,7 @@ from runner.core.invocation import PROGRAM
 from runner.core.text import counted, first_of
 from runner.jobs import lookup
 from runner.jobs.campaign import Campaign
-from runner.jobs.directory import CHAIN_END, LAUNCHES, STUDY, SWEEP, Run, make_root
+from runner.jobs.directory import CHAIN_END, LAUNCHES, STUDY, SWEEP, Run, is_own, make_root
 from runner.model.job import Sweep
 from runner.model.study import Study
 from runner.study.plan import is_whole
@@ -187,7 +187,7 @@ def ids(file: str = STUDY) -> tuple[str, ...]:
     """Ids of all studies, or sweeps, of this user whose directories are still there, the newest first."""
     with suppress(OSError):
         links = sorted(index().iterdir(), key=lambda link: (link.lstat().st_mtime_ns, link.name), reverse=True)
-        return tuple(link.name for link in links if (link / file).is_file())
+        return tuple(link.name for link in links if is_own(link) and (link / file).is_file())
     return ()
 
 

@@ -18,7 +18,7 @@ from runner.box import lifecycle
 from runner.box.root import location
 from runner.cli import remote
 from runner.cli.importer import command as importer
-from runner.core import files, lock, process_identity
+from runner.core import files, lock, paths, process_identity
 from runner.core.errors import Exit
 from runner.core.progress import Silent
 from runner.environments import collect, make
@@ -36,12 +36,15 @@ from runner.images.store import integrity, store, stored_image
 from runner.images.store.store import Limits
 from runner.images.store.stored_image import StoredImage
 from runner.images.writable_root import tree_image
-from runner.jobs import directory, lookup, mirror, states
+from runner.jobs import code_record, directory, logs, lookup, mirror, states
+from runner.jobs import collect as collected
 from runner.jobs.directory import Run
 from runner.jobs.image_usage import prune_images
 from runner.model.image import Setup
 from runner.model.job import Submitted
+from runner.model.request import Request
 from runner.preparation.new_recipe import new_recipe, write_recipe
+from runner.preparation.request import check_foreign
 from runner.recipes.loader import read_recipe
 from runner.study import directory as studies
 from runner.study import run
@@ -306,17 +309,85 @@ def test_no_run_is_made_where_a_stranger_could_exchange_its_script(place: Path) 
 
 
 @pytest.mark.usefixtures("state")
-def test_no_run_is_made_below_a_strangers_directory(place: Path) -> None:
+def test_no_run_is_made_below_a_strangers_directory(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = owned(owned(place / "carols", CAROL, 0o1777) / "runs", ALICE)
     outcome = outcome_as(ALICE, directory.create, root, "x", 0.0)
     assert f"below {root.parent}, which is user" in outcome.what
     assert not list(root.iterdir())
-    root = owned(owned(place / "workspaces", CAROL, 0o755) / "alices", ALICE)
-    assert run_as(ALICE, lambda: directory.create(root, "x", 0.0).path.parent) == root, "an account of the site"
-    root = owned(owned(place / "project", CAROL, 0o775) / "runs", ALICE)
+
+    def made() -> bool:
+        return directory.create(root, "x", 0.0).path.parent == root
+
+    root = owned(owned(place / "closed", CAROL, 0o755) / "runs", ALICE)
+    assert "which is user" in outcome_as(ALICE, made).what, "he can open it again"
+    os.chown(root.parent, CAROL, ALICE)
+    assert "which is user" in outcome_as(ALICE, made).what, "of the group that all have at the login"
+    monkeypatch.setenv("RUNNER_TRUST", f"nobody-of-this-name,{CAROL}")
+    assert run_as(ALICE, made), "an account of the site, by its name"
+    monkeypatch.delenv("RUNNER_TRUST")
+    os.chown(root.parent, 900, 900)
+    assert run_as(ALICE, made), "an account of the system"
     os.chown(root.parent, CAROL, GROUP)
-    made = run_as(ALICE, lambda: directory.create(root, "x", 0.0).path.parent, groups=(GROUP,))
-    assert made == root, "a project's directory is its leader's"
+    assert run_as(ALICE, made, groups=(GROUP,)), "a project's directory is its leader's"
+
+
+@pytest.mark.usefixtures("state")
+def test_a_link_of_ones_own_list_leads_to_no_strangers_directory(place: Path) -> None:
+    root = owned(place / "runs", ALICE)
+    run_id = run_as(ALICE, lambda: directory.create(root, "x", 0.0).run_id)
+    of_study = run_as(ALICE, lambda: on_disk(root, study(gpus=(1,), repeats=1)).path)
+    for name in ("job.sh", "job.json"):
+        (root / run_id / name).touch()
+
+    def seen() -> tuple[int, ...]:
+        return len(lookup.matching_runs(run_id)[0]), len([*directory.linked()]), len(studies.ids())
+
+    for owner, expected in ((ALICE, (1, 1, 1)), (CAROL, (0, 0, 0))):
+        for path in (root / run_id, of_study):
+            os.chown(path, owner, owner)
+        assert run_as(ALICE, seen) == expected
+    assert not run_as(ALICE, directory.is_linked, Run(root / run_id))
+
+
+def test_a_strangers_run_shows_no_file_of_ones_own(place: Path) -> None:
+    private = owned(place / "private", ALICE, 0o700) / "rank-0.err"
+    private.write_text("RuntimeError: of Alice alone\n")
+    shutil.chown(private, ALICE, ALICE)
+    run = Run(owned(place / "run", CAROL))
+    (run.path / "logs").mkdir()
+    (run.path / "logs/rank-0.err").symlink_to(private)
+
+    def shown() -> str:
+        lines = collected._lines(run.logs / "rank-0.err")
+        return f"{lines} {logs.last_output(run)} {logs.log_files(run, logs.Selection())}"
+
+    assert run_as(ALICE, shown) == "[] None ()"
+    shutil.rmtree(run.logs)
+    run.logs.symlink_to(private.parent)
+    assert "Alice" not in run_as(ALICE, shown)
+
+
+def test_to_prepare_a_strangers_request_again_runs_nothing_of_his(place: Path) -> None:
+    asked = Request(gpus=2, directory=str(place))
+    for name, path in (("site", owned(place / "sites", CAROL) / "x.yaml"), ("env_name", owned(place / "env", CAROL))):
+        if name == "site":
+            path.touch()
+            os.chown(path, CAROL, CAROL)
+        request = msgspec.structs.replace(asked, **{name: str(path)})
+        assert f"this is user {CAROL}'s" in outcome_as(ALICE, check_foreign, request, ()).what
+        run_as(ALICE, check_foreign, request, (name,))
+
+
+def test_a_strangers_repository_above_is_not_ones_own(place: Path) -> None:
+    (owned(place / "here", 0, 0o1777) / ".git").mkdir()
+    (place / "here/.git/HEAD").write_text("ref: refs/heads/main\n")
+    work = owned(place / "here/work", ALICE)
+    for owner, top in ((ALICE, place / "here"), (CAROL, None)):
+        os.chown(place / "here/.git", owner, owner)
+        found = run_as(ALICE, code_record.repository_of, work)
+        assert (found and found.top) == top
+    os.chown(work, CAROL, CAROL)
+    assert run_as(ALICE, code_record.repository_of, work).top == place / "here", "all of it is that user's"
 
 
 @pytest.mark.usefixtures("state")
@@ -426,6 +497,44 @@ def test_no_cache_that_others_may_write_to_is_used(place: Path, monkeypatch: pyt
     assert "the cache directory is below" in outcome_as(ALICE, blobs.directory).what, "where it would be made"
 
 
+def test_no_list_of_runs_and_no_settings_of_a_stranger_are_used(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RUNNER_STATE", "RUNNER_CONFIG", "XDG_CONFIG_DIRS"):
+        monkeypatch.delenv(name, raising=False)
+    for number, (owner, is_refused) in enumerate(((CAROL, True), (ALICE, False))):
+        directory_of_one = owned(place / f"shared{number}/gpu-runner", owner)
+        for variable, call, whose in (
+            ("XDG_STATE_HOME", directory.index, "the directory of your runs"),
+            ("XDG_CONFIG_HOME", paths.config_files, "the directory of settings"),
+            ("XDG_CONFIG_DIRS", paths.config_files, "the directory of settings"),
+        ):
+            with monkeypatch.context() as its:
+                its.setenv("HOME", str(place))
+                its.setenv(variable, str(directory_of_one.parent))
+                outcome = outcome_as(ALICE, call)
+            assert (f"{whose} is user {CAROL}'s" in outcome.what) is is_refused, outcome
+
+
+def test_no_engine_and_no_login_of_a_stranger_are_used(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("DOCKER_CONFIG", "REGISTRY_AUTH_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    login = '{"auths": {"r.io": {"auth": "bWU6c2VjcmV0"}}}'
+    for owner, is_used in ((CAROL, False), (ALICE, True)):
+        runtime = owned(place / f"user-{owner}", owner)
+        (runtime / "docker.sock").touch()
+        (owned(runtime / "containers", owner) / "auth.json").write_text(login)
+        for name, value in (("XDG_RUNTIME_DIR", str(runtime)), ("HOME", "/nonexistent")):
+            monkeypatch.setenv(name, value)
+        for path in (runtime / "docker.sock", runtime / "containers/auth.json"):
+            os.chown(path, owner, owner)
+        urls = run_as(ALICE, lambda: [*engine.default_urls(place)])
+        assert (f"unix://{runtime}/docker.sock" in urls) is is_used
+        assert (run_as(ALICE, credentials.find, "r.io") is not None) is is_used
+    (place / "docker").mkdir()
+    (place / "docker/config.json").write_text('{"credsStore": "x/../../../../tmp/x"}')
+    monkeypatch.setenv("DOCKER_CONFIG", str(place / "docker"))
+    assert "no name of a credential helper" in outcome_as(ALICE, credentials.find, "r.io").what
+
+
 def test_a_users_files_are_mirrored_into_no_strangers_directory(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     top, home = owned(place / "work/project-12345678", CAROL, 0o777), owned(place / "home", ALICE, 0o700)
     monkeypatch.setattr(sys, "argv", ["mirror", str(top), str(home / "trees")])
@@ -442,6 +551,11 @@ def test_a_users_files_are_mirrored_into_no_strangers_directory(place: Path, mon
         env = {"HOME": str(home), "PATH": "/usr/bin:/bin"}
         done = subprocess.run([*become(ALICE), *words], env=env, capture_output=True, text=True, check=False)
         assert said in done.stdout + done.stderr, done
+    for owner, mode in ((CAROL, 0o777), (ALICE, 0o777)):
+        cache = owned(place / f"cache-{owner}", owner, mode)
+        env["XDG_CACHE_HOME"] = str(cache)
+        done = subprocess.run([*become(ALICE), *words], env=env, capture_output=True, text=True, check=False)
+        assert (done.returncode, "is another user's, or everybody's" in done.stderr) == (4, True), done
 
 
 def test_a_strangers_recipe_is_named_by_its_path(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

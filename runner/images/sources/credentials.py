@@ -58,11 +58,11 @@ def find(host: str) -> Login | None:
     config = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
     runtime = os.environ.get("XDG_RUNTIME_DIR", f"/run/user/{os.getuid()}")
     named = os.environ.get("REGISTRY_AUTH_FILE")
+    podmans = (Path(runtime) / "containers/auth.json", config / "containers/auth.json")
     places = (
         Path(os.environ.get("DOCKER_CONFIG") or Path.home() / ".docker") / "config.json",
         *([Path(named)] if named else []),
-        Path(runtime) / "containers/auth.json",
-        config / "containers/auth.json",
+        *(path for path in podmans if path.is_file() and path.stat().st_uid in (0, os.geteuid())),
     )
     for path in places:
         if path.is_file() and (login := _in_docker_file(path, host)) is not None:
@@ -78,6 +78,8 @@ def _in_docker_file(path: Path, host: str) -> Login | None:
         written = msgspec.json.decode(files.read_bytes(path) or b"{}", type=_DockerFile)
         server = "https://index.docker.io/v1/" if host == "docker.io" else host
         helper = (written.cred_helpers or {}).get(server) or written.creds_store
+        if helper and "/" in helper:
+            raise ValueError(f"{helper} is no name of a credential helper")
         if helper and (login := _from_helper(f"docker-credential-{helper}", server, path)) is not None:
             return login
         auths = AuthConfig.parse_auth(written.auths or {}, raise_on_error=True)

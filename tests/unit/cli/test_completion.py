@@ -12,6 +12,8 @@ import pytest
 
 from runner.cli import VERBS, cli, completion, run
 from runner.core.errors import Exit
+from runner.images.store import store
+from runner.images.store.stored_image import StoredImage
 from runner.jobs import directory
 from runner.model.job import Submitted
 from tests.support.commands import ran
@@ -151,3 +153,10 @@ def test_in_a_real_bash_and_no_scheduler_is_contacted(tmp_path: Path) -> None:
     registered = "complete -o nosort -F _gpu_runner_completion gpu-runner"
     assert (done.out.splitlines(), done.err) == ([registered, "technion", newest], "")
     assert not (tmp_path / "contacted").exists()
+
+
+def test_what_a_shell_would_run_completes_nothing(complete: Complete, monkeypatch: pytest.MonkeyPatch) -> None:
+    """bash expands the words that it is given; anybody may put an image into a shared store."""
+    stored = [StoredImage(path=Path("/x.sqsh"), reference=name) for name in ("x:1", "x:$(id)", "x:`id`", "x:2;id")]
+    monkeypatch.setattr(store, "everything", lambda _: stored)
+    assert complete("submit", "--image", "x") == ["x:1"]

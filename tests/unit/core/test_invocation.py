@@ -56,6 +56,26 @@ def test_packages_of_another_python_are_not_imported_instead_of_ours(tmp_path: P
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_nothing_is_imported_from_the_working_directory(tmp_path: Path) -> None:
+    """Another user's, maybe: neither instead of a package, nor in the place of one that is not installed."""
+    for name in ("click", "msgspec", "shlex"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('from the working directory')\n")
+    command, module = (str(Path(sys.executable).with_name("gpu-runner")),), (sys.executable, "-m", "runner")
+    for words in (command, module):
+        for path in ("", ":", ".", "/nowhere:../" + tmp_path.name):
+            env = {"PATH": "/usr/bin:/bin", "PYTHONPATH": path, "HOME": str(tmp_path / "home")}
+            done = subprocess.run((*words, "recipe", "show", "probe"), cwd=tmp_path, env=env, capture_output=True,
+                                  text=True, check=False)  # fmt: skip
+            assert (done.returncode, done.stderr) == (0, ""), (words, path)
+    (tmp_path / "click.py").unlink()
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib/click").symlink_to(Path(click.__file__).parent)
+    env = {"PYTHONPATH": f"{tmp_path}/lib:{CHECKOUT}"}
+    bare = (sys.executable, "-S", "-m", "runner", "site", "list")
+    done = subprocess.run(bare, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    assert "has no module " in done.stderr
+
+
 def test_help_and_hints_have_them() -> None:
     """A real call, by a path that PATH does not find."""
     done = run_bare(sys.executable, "-m", "runner", "wait", RUNNER_STATE="/nowhere")

@@ -79,7 +79,7 @@ def test_a_log_of_gigabytes_is_read_from_its_end(tmp_path: Path) -> None:
 
 def test_the_beginning_of_a_line_is_read_but_for_half_a_character_or_colour(tmp_path: Path) -> None:
     path = tmp_path / "rank-0.err"
-    whole, parts = _Reader(tmp_path / "rank-0.err"), _Reader(path)
+    whole, parts = _Reader(LogFile(tmp_path / "rank-0.err", 0)), _Reader(LogFile(path, 0))
     read = []
     for piece in (b"\r 10%|\xe2\x96\x88", b"|\r 20%|\xe2\x96", b"\x88|\x1b[3", b"1m!", b"\n", b"rest\xc3"):
         with path.open("ab") as file:
