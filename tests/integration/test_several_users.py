@@ -315,20 +315,20 @@ def test_no_run_is_made_below_a_strangers_directory(place: Path, monkeypatch: py
     assert f"below {root.parent}, which is user" in outcome.what
     assert not list(root.iterdir())
 
-    def made() -> bool:
+    def is_made() -> bool:
         return directory.create(root, "x", 0.0).path.parent == root
 
     root = owned(owned(place / "closed", CAROL, 0o755) / "runs", ALICE)
-    assert "which is user" in outcome_as(ALICE, made).what, "he can open it again"
+    assert "which is user" in outcome_as(ALICE, is_made).what, "he can open it again"
     os.chown(root.parent, CAROL, ALICE)
-    assert "which is user" in outcome_as(ALICE, made).what, "of the group that all have at the login"
-    monkeypatch.setenv("RUNNER_TRUST", f"nobody-of-this-name,{CAROL}")
-    assert run_as(ALICE, made), "an account of the site, by its name"
+    assert "which is user" in outcome_as(ALICE, is_made).what, "of the group that all have at the login"
+    monkeypatch.setenv("RUNNER_TRUST", f"an-unknown-name,{CAROL}")
+    assert run_as(ALICE, is_made), "an account of the site, by its name"
     monkeypatch.delenv("RUNNER_TRUST")
     os.chown(root.parent, 900, 900)
-    assert run_as(ALICE, made), "an account of the system"
+    assert run_as(ALICE, is_made), "an account of the system"
     os.chown(root.parent, CAROL, GROUP)
-    assert run_as(ALICE, made, groups=(GROUP,)), "a project's directory is its leader's"
+    assert run_as(ALICE, is_made, groups=(GROUP,)), "a project's directory is its leader's"
 
 
 @pytest.mark.usefixtures("state")
@@ -339,13 +339,13 @@ def test_a_link_of_ones_own_list_leads_to_no_strangers_directory(place: Path) ->
     for name in ("job.sh", "job.json"):
         (root / run_id / name).touch()
 
-    def seen() -> tuple[int, ...]:
+    def counts() -> tuple[int, ...]:
         return len(lookup.matching_runs(run_id)[0]), len([*directory.linked()]), len(studies.ids())
 
     for owner, expected in ((ALICE, (1, 1, 1)), (CAROL, (0, 0, 0))):
         for path in (root / run_id, of_study):
             os.chown(path, owner, owner)
-        assert run_as(ALICE, seen) == expected
+        assert run_as(ALICE, counts) == expected
     assert not run_as(ALICE, directory.is_linked, Run(root / run_id))
 
 
@@ -357,14 +357,14 @@ def test_a_strangers_run_shows_no_file_of_ones_own(place: Path) -> None:
     (run.path / "logs").mkdir()
     (run.path / "logs/rank-0.err").symlink_to(private)
 
-    def shown() -> str:
+    def read_of_logs() -> str:
         lines = collected._lines(run.logs / "rank-0.err")
         return f"{lines} {logs.last_output(run)} {logs.log_files(run, logs.Selection())}"
 
-    assert run_as(ALICE, shown) == "[] None ()"
+    assert run_as(ALICE, read_of_logs) == "[] None ()"
     shutil.rmtree(run.logs)
     run.logs.symlink_to(private.parent)
-    assert "Alice" not in run_as(ALICE, shown)
+    assert "Alice" not in run_as(ALICE, read_of_logs)
 
 
 def test_to_prepare_a_strangers_request_again_runs_nothing_of_his(place: Path) -> None:
