@@ -45,6 +45,8 @@ _OF_A_STARTER = re.compile(
     r"sys\.argv|OMP_NUM_THREADS|(TORCH_)?NCCL_ASYNC\w*|TORCH_(NCCL|FR|DIST)\w*|(ACCELERATE|FSDP|DEEPSPEED)_\w*"
 )
 _SETTINGS = (".yaml", ".yml", ".toml", ".ini", ".cfg", ".conf", ".env")
+_EDITED = (*_SETTINGS, ".py", ".gin")  # by a user, where no Python wrote it; others may be made in C
+_PLACES = "*"  # among packages: digests of the names in each place of them (gpu_runner_inside.inputs)
 _OF_RANKS = (".py", ".txt", ".xml")  # shards, and modules that only several ranks need
 _DATA = (".csv", ".jsonl", ".tsv")  # in an order that may be random
 _FEW = 8  # files that not all launches read; more are data
@@ -153,10 +155,19 @@ def other_processors(runs: Sequence[RanWith]) -> list[str]:
 
 def other_modules(runs: Sequence[RanWith]) -> list[str]:
     """Modules of the program's own that several launches imported, with several contents, unless each program wrote
-    its own.
+    its own. What lies elsewhere may be another copy of it, as of a package that is installed as a link to its sources.
     """
     names = _unlike([each.first.modules for each in runs])
-    return [each for each in names if not all(each in ran.first.written for ran in runs if each in ran.first.modules)]
+    own = [each for each in names if not all(each in ran.first.written for ran in runs if each in ran.first.modules)]
+    copies: defaultdict[str, set[frozenset[str]]] = defaultdict(set)
+    for each in runs:
+        elsewhere: defaultdict[str, set[str]] = defaultdict(set)
+        for name, content in each.first.modules.items():
+            if name.startswith("/") and any(name not in other.first.modules for other in runs):
+                elsewhere[name.rpartition("/")[2]].add(content)
+        for name, contents in elsewhere.items():
+            copies[name].add(frozenset(contents))
+    return own + sorted(name for name, each in copies.items() if len(each) > 1)
 
 
 def other_sources(runs: Sequence[RanWith]) -> list[str]:
@@ -174,11 +185,17 @@ def other_sources(runs: Sequence[RanWith]) -> list[str]:
 
 
 def other_packages(runs: Sequence[RanWith]) -> list[str]:
-    """Installed packages of which several launches imported a module, and not the same. That all modules have another
-    time of change is no other package: it was installed anew, as jobs do on a node's own disk.
+    """Installed packages of which several launches imported a module, and not the same, or that only some imported,
+    where others were installed. That all modules have another time of change is no other package: it was installed
+    anew, as jobs do on a node's own disk.
     """
     others: list[str] = []
-    for package in sorted({name for each in runs for name in each.first.installed}):
+    installed = [each.first.installed for each in runs if each.first.installed]
+    is_as_before = len({tuple(sorted(each.get(_PLACES, {}).items())) for each in installed}) < 2
+    for package in sorted({name for each in installed for name in each} - {_PLACES}):
+        if not is_as_before and any(package not in each for each in installed):
+            others.append(package)
+            continue
         marks: defaultdict[str, list[str]] = defaultdict(list)
         for each in runs:
             for module, mark in each.first.installed.get(package, {}).items():
@@ -215,10 +232,11 @@ def other_files(runs: Sequence[RanWith], *, sizes: bool = False) -> list[str]:
             if not digests.pop().startswith(_TEXT) or name.endswith(_DATA) or (sizes and name.endswith(_OF_RANKS)):
                 continue
             # Of what a launch has made without Python's open the time tells, as of what a user has edited meanwhile.
-            is_made = any(each.began_s <= changed_s <= each.ended_s for each in makers) and not name.endswith(_SETTINGS)
+            is_made = any(each.began_s <= changed_s <= each.ended_s for each in makers) and not name.endswith(_EDITED)
             unshared += [] if is_made or any(each.wrote(name) for each in makers) else [name]
+    settings = [name for name in unshared if name.endswith(_SETTINGS)]
     is_few = 0 < len(unshared) <= _FEW and not _prepared(runs, unshared)
-    return sorted(others + (unshared if is_few else []))
+    return sorted(others + (unshared if is_few else settings))
 
 
 def _prepared(runs: Sequence[RanWith], names: Collection[str]) -> bool:

@@ -81,7 +81,8 @@ def plan(
     provided = nccl_log(site) | (environment.env if environment else {})
     variables = merge({**provided, **site.env, **way.env, **of_shell}, recipe.env, request.env, nodes=nodes)
     env = (*variables.env, *meter_variables(recipe, request).items())
-    options = arguments(recipe, site.options.get(recipe.name, {}), request.options)
+    of_site = {} if request.program else site.options.get(recipe.name, {})  # a script may have a recipe's name
+    options = arguments(recipe, of_site, request.options)
     program = (*recipe.program, *options, *request.arguments)
     started = launchers(program, read, _of_script(scheduler, nodes, most) | dict(variables.env))
     found = tuple(each for each in started if each.name in KINDS)

@@ -56,7 +56,7 @@ def observe(
     loads = loads_setup(site, choices.runtime, request, image)
     from_shell = not facts.is_container and not loads
     if not lacks and from_shell and request.starts_in is not None:
-        lacks, fix = lacking(request.program, Path(request.starts_in), image, runs_here=runs_here)
+        lacks, fix = lacking(request.program, Path(request.starts_in), image, dict(request.env), runs_here=runs_here)
     unstarted, start_fix = program_problem(request, image, is_container=facts.is_container, loads=loads)
     starts_in = loaded.directory if request.starts_in is None else Path(request.starts_in)
     own_home = os.path.normpath(home().absolute())

@@ -6,7 +6,7 @@ import os
 import posixpath
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -114,13 +114,15 @@ def _in_image(word: str, image: JobImage) -> tuple[str, str]:
     )
 
 
-def lacking(program: Sequence[str], directory: Path, image: JobImage, *, runs_here: bool) -> tuple[str, str]:
+def lacking(
+    program: Sequence[str], directory: Path, image: JobImage, env: Container[str], *, runs_here: bool
+) -> tuple[str, str]:
     """What the program's Python lacks that it imports, whatever happens; and the fix; empty where nothing is known.
 
     Args:
-        runs_here: in the environment of this shell.
+        env: the job's own variables. runs_here: in the environment of this shell.
     """
-    if not program or not re.fullmatch(r"python3?(\.\d+)?", program[0], re.ASCII):
+    if "PYTHONPATH" in env or not program or not re.fullmatch(r"python3?(\.\d+)?", program[0], re.ASCII):
         return "", ""
     own = Path(image.environment.directory, "bin/python3") if image.environment else None
     python = own or (process.find(program[0]) if runs_here else None)

@@ -125,7 +125,13 @@ RAN_WITH = RanWith(
     given={"OMP_NUM_THREADS": frozenset("1"), "NCCL_IB_HCA": frozenset("1"), "OWN": frozenset("01")},
     variables={"DEPTH": frozenset("1")},
     cpus=frozenset((8,)),
-    first=Inputs(read=READ, written=("state.json",), modules={"net.py": "1"}, installed=INSTALLED, sources=SOURCES),
+    first=Inputs(
+        read=READ,
+        written=("state.json",),
+        modules={"net.py": "1", "/v1/layers.py": "1"},
+        installed=INSTALLED,
+        sources=SOURCES,
+    ),
     began_s=100.0,
     ended_s=200.0,
 )
@@ -185,6 +191,11 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     "fabric": (with_inputs(given={**RAN_WITH.given, "NCCL_IB_HCA": frozenset("2")}), "given"),
     "variable of the shell": (with_inputs(given={**RAN_WITH.given, "HOROVOD_CYCLE_TIME": frozenset("1")}), "given"),
     "processors of a rank": (with_inputs(cpus=frozenset((8, 4))), "processors"),
+    "another checkout of an own package": (with_inputs(modules={"/v2/layers.py": "2"}), "modules"),
+    "package that was added": (with_inputs(installed={**INSTALLED, "fast": {"a": "1"}, "*": {"0": "2"}}), "packages"),
+    "settings among data": (with_inputs(read={**READ, "x.yaml": ("text 2", 50.0), **{
+        f"{number}.txt": ("text 2", 50.0) for number in range(9)}}), "read own-read"),
+    "module that was added meanwhile": (with_inputs(read={**READ, "a.py": ("text 2", 150.0)}, **LATER), "read"),
     "module": (with_inputs(modules={"net.py": "2"}), "modules"),
     "package": (with_inputs(installed={"torch": {"nn": "text 2", "fx": "text 1"}}), "packages"),
     "size of a module": (with_inputs(installed={"big": {"a": "8 state 1", "b": "9 state 1"}}), "packages"),
@@ -324,6 +335,8 @@ def test_what_changes_no_program_makes_no_other_one(question: Any, other: dict[s
         {"read": {**READ, "data/2.jsonl": ("text 2", 50.0)}},
         {"read": {**READ, **{f"data/{number}.json": ("text 2", 50.0) for number in range(9)}}},
         {"sources": {**SOURCES, "made.sh": ("2", False), "again.sh": ("2", True), "last.sh": ("", True)}},
+        {"modules": {"net.py": "1", "/v2/layers.py": "1"}},
+        {"installed": {**INSTALLED, "*": {"0": "2"}}},
         {"sources": {}},  # of a launcher that recorded none
         {"read": {**READ, "net.py": ("text 1", 50.0)}},  # of which a launcher of before had the module alone
         {"modules": {"other.py": "1"}, "installed": {"horovod": {"x": "text 1"}, "torch": {"optim": "text 1"}}},

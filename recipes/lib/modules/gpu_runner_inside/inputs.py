@@ -217,37 +217,58 @@ def _modules(
                 own[name] = _content(path, imported, _MOST_OF_A_MODULE)
     known = {path for each in packages.values() for path, _ in each.values()}
     installed = {
-        package: {
-            name: f"{state[0]} {_state(state)}"
-            if len(each) > _FEW
-            else _content(path, state)
-            if state[0] <= _MOST_BYTES
-            else _ends(path)
-            for name, (path, state) in each.items()
-        }
+        package: {name: _mark(path, state, began_ns, len(each)) for name, (path, state) in each.items()}
         for package, each in packages.items()
     }
-    for path, state in _libraries(began_ns, known):
+    installed[PLACES] = _places(began_ns)
+    for path, state in _libraries(known):
         found = _INSTALLED.match(path)
-        name = path[found.end() if found else len(names.base) :]
         if found or path.startswith(f"{sys.prefix}/lib/"):  # of pip, of conda
-            installed.setdefault(os.path.dirname(name) if found else "lib", {})[os.path.basename(name)] = _ends(path)
-        elif path.startswith(names.base) and names.of(path):
-            own[name] = _content(path, state, _MOST_OF_A_MODULE)
+            folder, name = os.path.split(path[found.end() :]) if found else ("lib", os.path.basename(path))
+            installed.setdefault(folder, {})[name] = _ends(path) if state[1] < began_ns else _changed(state)
+        elif state[1] < began_ns and (name := names.of(path)):  # else compiled meanwhile
+            own[name] = _content(path, state, _MOST_OF_A_MODULE) if path.startswith(names.base) else _ends(path)
     return own, installed
 
 
-def _libraries(began_ns: int, known: Collection[str]) -> Iterator[tuple[str, tuple[int, int]]]:
-    """Paths and states of the compiled libraries of this process that are no modules (``known``), such as NCCL's; not
-    of those that were compiled meanwhile.
-    """
+PLACES = "*"  # stands for no package, but for the places of all
+
+
+def _places(began_ns: int) -> dict[str, str]:
+    """Digests of the names in each place of packages: one that is imported where it is installed may not be there."""
+    made: dict[str, str] = {}
+    for at, place in enumerate(each for each in dict.fromkeys(sys.path) if _INSTALLED.match(f"{each}/")):
+        with suppress(OSError):
+            status = os.stat(place)
+            names = sorted(name for name in os.listdir(place) if name != "__pycache__")
+            is_whole = status.st_mtime_ns < began_ns
+            made[str(at)] = _digest(os.fsencode("\0".join(names))) if is_whole else _changed((0, status.st_mtime_ns))
+    return made
+
+
+def _mark(path: str, state: tuple[int, int], began_ns: int, modules: int) -> str:
+    """What stands for a module of a package that has so many: what was imported, as far as that is still there."""
+    if state[1] >= began_ns:
+        return _changed(state)
+    if modules > _FEW:
+        return f"{state[0]} {_state(state)}"
+    return _content(path, state) if state[0] <= _MOST_BYTES else _ends(path)
+
+
+def _changed(state: tuple[int, int]) -> str:
+    """Of what was changed since the process began: it may be another than what was imported, and is equal to none."""
+    return f"changed {_digest(str((state, time.time_ns(), os.getpid())).encode())}"
+
+
+def _libraries(known: Collection[str]) -> Iterator[tuple[str, tuple[int, int]]]:
+    """Paths and states of the compiled libraries of this process that are no modules (``known``), such as NCCL's."""
     lines: list[bytes] = []
     with suppress(OSError), FileIO("/proc/self/maps") as file:
         lines = file.readall().splitlines()
     for path in sorted({os.fsdecode(line.split(None, 5)[5]) for line in lines if b".so" in line}):
         with suppress(OSError):
             status = os.stat(path)
-            if path not in known and status.st_mtime_ns < began_ns:
+            if path not in known:
                 yield path, (status.st_size, status.st_mtime_ns)
 
 
