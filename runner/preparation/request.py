@@ -110,7 +110,9 @@ def complete(request: Request) -> Request:
     hosts = request.hosts
     if request.hostfile is not None:
         try:
-            hosts = parse_host_file(Path(request.hostfile).read_text(errors="replace"), request.hostfile)
+            hosts = parse_host_file(
+                files.read_bytes(Path(request.hostfile)).decode("utf-8", "replace"), request.hostfile
+            )
         except OSError as error:
             what = f"the host file cannot be read: {error.strerror}"
             raise UsageError(what, where=request.hostfile, fix="correct the path") from None

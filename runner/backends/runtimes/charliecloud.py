@@ -5,7 +5,7 @@ from __future__ import annotations
 from runner.backends.runtimes import common
 from runner.model.backends import MountSyntax, RuntimeFacts
 from runner.model.plan import Plan
-from runner.model.step import JOB_ID, RENDEZVOUS, StepSpec, Text, Var, library_file, text, texts
+from runner.model.step import RENDEZVOUS, StepSpec, Text, Var, library_file, text, texts
 
 FACTS = RuntimeFacts(
     title="Charliecloud",
@@ -37,7 +37,7 @@ def step(plan: Plan) -> StepSpec:
     race for it, and some fail. One that is not the user's own ends the job before any rank starts.
     """
     even = len(set(plan.tasks_per_node)) == 1 and plan.tasks_per_node[0] > 1
-    join = (text(f"--join-ct={plan.tasks_per_node[0]}"), (Text("--join-tag="), Var(JOB_ID))) if even else ()
+    join = (text(f"--join-ct={plan.tasks_per_node[0]}"),) if even else ()  # the tag is charliecloud.sh's
     env = (*common.carried(plan), *_OVER_THE_SOCKET.get(plan.wireup, ()))
     return StepSpec(
         # ch-run --set-env lets the image's values win over the job's.

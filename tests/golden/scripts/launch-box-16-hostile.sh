@@ -45,9 +45,8 @@ trap 'runner_why=CANCELLED; kill -TERM "$runner_step" 2>/dev/null' TERM
 srun --mpi=none --nodes=2 --ntasks=16 --exact --nodelist="$runner_nodelist" --ntasks-per-node=8 --gpus-per-node=8 \
   --mem=0 --time=00:20:00 --cpus-per-task="$runner_cpus" --cpu-bind=none --kill-on-bad-exit=1 --wait=0 \
   --output=logs/rank-%t.out --error=logs/rank-%t.err \
-  /bin/bash "$runner_run"/lib/charliecloud.sh run ch-run --join-ct=8 --join-tag="$runner_job" --set-env --cd \
-    /results/recipe --bind "$runner_run":/results --bind '/data/My Sets/$HOME:/data set' \
-    /lustre/u/images/sha256-1f0ce1d2a3b4.sqsh -- \
+  /bin/bash "$runner_run"/lib/charliecloud.sh run ch-run --join-ct=8 --set-env --cd /results/recipe --bind \
+    "$runner_run":/results --bind '/data/My Sets/$HOME:/data set' /lustre/u/images/sha256-1f0ce1d2a3b4.sqsh -- \
   /bin/bash /results/lib/rank.sh python3 -u /results/lib/launch.py --run /results --umask 022 --caches node --world 16 \
     --local-sizes 8,8 --bind gpu-share --leave-together 60 -- \
   python3 -u main.py --model tiny --batch-size 2 --image-size 32 --precision fp32 --warmup-steps 5 --steps 'a b'\''c' \

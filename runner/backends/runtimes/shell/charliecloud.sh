@@ -27,6 +27,12 @@ run)
   # a signal that is meant for the program, it would take the image from under all ranks. So ch-run is left out; the
   # launcher below it listens again.
   trap "" HUP INT TERM USR1 USR2
+  # Ranks find each other by files of the tag's name in /dev/shm, where anybody may put some before: so it is no job's
+  # number, but what only these ranks know.
+  if [[ $3 == --join-ct=* ]]; then
+    tag=$(printf %s "$RUNNER_RDV_KEY" | sha256sum)
+    set -- "${@:1:2}" "--join-tag=${tag%% *}" "${@:3}"
+  fi
   exec "${@:2}"
   ;;
 esac

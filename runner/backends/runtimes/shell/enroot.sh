@@ -13,6 +13,11 @@ create)
   # shellcheck source=leftovers.sh
   . "${BASH_SOURCE%/*}/leftovers.sh" || exit
   printf 'enroot\t%s\n' "$(enroot version 2>&1)" >"versions-$(uname -n)"   # of this node
+  data=$(enroot_data)
+  [ ! -e "$data" ] || is_own "$data" || {
+    stat -c "$node: another user could exchange containers in %n, which is %U's; fix: set ENROOT_DATA_PATH" -- "$data" >&2
+    exit 1
+  }
   rc=$2 prefix=${3%%-*}- own=${3#*-} name=$3-$node
   for old in $(enroot list); do
     [ "${old%"-$node"}" != "$old" ] && [ "${old#"$prefix"}" != "$old" ] && [ "$old" != "$name" ] || continue

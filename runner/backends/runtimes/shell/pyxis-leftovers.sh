@@ -8,15 +8,13 @@ exec >>logs/cleanup.log 2>&1
 # shellcheck source=leftovers.sh
 . "${BASH_SOURCE%/*}/leftovers.sh"
 printf 'enroot\t%s\n' "$(enroot version 2>&1)" >"versions-$(uname -n)"   # of this node
-# No option of Enroot shows where containers are: its message about one that is missing does.
-data=$(enroot remove gpu-runner-none 2>&1 </dev/null |
-  sed -n "s|^.*No such file or directory: \(/.*\)/gpu-runner-none$|\1|p")
+data=$(enroot_data)
 # ext2-4, XFS, Btrfs, ZFS, F2FS, tmpfs, overlayfs (types of stat(1)): another cluster may share what is on others.
 case $data:$(stat -f -c %t -- "$data" 2>/dev/null) in
 /*:ef53 | /*:58465342 | /*:9123683e | /*:2fc12fc1 | /*:f2f52010 | /*:1021994 | /*:794c7630) ;;
 *) exit 0 ;;
 esac
-[ -O "$data" ] || [ "$(stat -c %u -- "$data")" = 0 ] || exit 0   # whoever owns it can exchange what is in it
+is_own "$data" || exit 0
 record=$data/.gpu-runner-job-
 rm -f -- "$record${3%%[!0-9]*}"
 (set -C; : >"$record${3%%[!0-9]*}")   # through no link that another user has left

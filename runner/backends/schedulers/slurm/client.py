@@ -202,7 +202,7 @@ class Slurm:
     def find(self, run_directory: Path) -> str | None:
         """Also of an array, by its directory."""
         wanted = str(run_directory)
-        for job_id, _, _, directory in self._queue():
+        for job_id, _, _, directory in self._queue([run_directory]):
             if directory == wanted:
                 return job_id
             if "_" in job_id and directory.rpartition("/")[0] == wanted:
@@ -226,12 +226,20 @@ class Slurm:
         return self._accounted(job_id, run_directory)
 
     def states(self, jobs: Mapping[Path, str]) -> dict[Path, JobState]:
-        """The queue once, and accounting once for those not in it. Why a job waits is Slurm's own word alone."""
-        queued = {directory: _state_of(name, reason) for _, name, reason, directory in self._queue()}
+        """The queue once, and accounting once for those not in it. Why a job waits is Slurm's own word alone. By
+        directory and number: anybody's job may name any directory.
+        """
+        numbers = {str(run): job_id.partition("_")[0] for run, job_id in jobs.items()}
+
+        def is_meant(job_id: str, directory: str) -> bool:
+            return numbers.get(directory) in ("", job_id.partition("_")[0])
+
+        rows = [(run, _state_of(name, why)) for job, name, why, run in self._queue(jobs) if is_meant(job, run)]
+        queued = dict(rows)
         gone = [job_id for run, job_id in jobs.items() if job_id and str(run) not in queued]
         accounted = self._accounting(gone) if gone else []
-        known = {directory: _state_of(name.partition(" by ")[0]) for _, name, _, _, directory in accounted} | queued
-        return {run: known.get(str(run), _state_of("")) for run in jobs}
+        ended = {run: _state_of(name.partition(" by ")[0]) for job, name, _, _, run in accounted if is_meant(job, run)}
+        return {run: (ended | queued).get(str(run), _state_of("")) for run in jobs}
 
     def cancel(self, job_id: str) -> None:
         done = self._client("scancel", job_id)
@@ -262,9 +270,16 @@ class Slurm:
             return []
         return [row for row in _rows(done.out, 5) if row[1]] if done.code == 0 else []
 
-    def _queue(self) -> list[tuple[str, ...]]:
-        """Id, state, reason and directory of each job that the controller knows."""
-        done = self._client("squeue", "--noheader", "--all", "--array", "--format=%i|%T|%r|%Z", "--states=all")
+    def _queue(self, runs: Iterable[Path]) -> list[tuple[str, ...]]:
+        """Id, state, reason and directory of each job that the controller knows of the owners of these directories:
+        others may give theirs any directory, and lines of their own in its name.
+        """
+        owners = {os.geteuid()}
+        for run in runs:
+            with suppress(OSError):
+                owners.add(run.stat().st_uid)
+        options = ("--all", "--array", "--format=%i|%T|%r|%Z", "--states=all")
+        done = self._client("squeue", "--noheader", *options, f"--user={','.join(map(str, sorted(owners)))}")
         if done.code != 0:
             raise schedulers.no_answer("Slurm", done)
         return _rows(done.out, 4)
