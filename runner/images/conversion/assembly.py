@@ -20,9 +20,10 @@ from functools import partial
 from pathlib import Path
 from typing import IO
 
-from runner.images.packing import mksquashfs, rootfs, squashfs_tables
+from runner.images.packing import mksquashfs, rootfs, squashfs_tables, tree_listing
 from runner.images.packing.mksquashfs import PackJob
 from runner.images.packing.squashfs_tables import NONE, Squashfs, UnfitError
+from runner.images.packing.tree_listing import Tree
 from runner.images.store import image_files, integrity, store
 from runner.images.store.stored_image import StoredImage
 
@@ -51,12 +52,11 @@ def differing(layers: Sequence[Path], others: Sequence[Path]) -> dict[str, bool]
 
 
 def from_layers(
-    layers: Sequence[Path], names: Mapping[str, bool], relative: StoredImage, their_config: rootfs.Config, job: PackJob
+    layers: Sequence[Path], others: Sequence[Path], names: Mapping[str, bool], relative: StoredImage, job: PackJob
 ) -> rootfs.Passed:
-    """As ``assembled``, from ``layers`` (topmost first). Raises as that, and Unavailable."""
-    theirs = rootfs.additions(their_config, (), 0).timed
-    known = {**dict.fromkeys(theirs, False), **names}
-    return assembled(known, partial(mksquashfs.packed_names, layers), relative, job, their_config.workdir)
+    """As ``assembled``, from ``layers`` (topmost first). others: the relative's. Raises as that, and Unavailable."""
+    trees = (partial(mksquashfs.tree_of_layers, each) for each in (layers, others))
+    return assembled(names, partial(mksquashfs.packed_names, layers), relative, job, *trees)
 
 
 def assembled(
@@ -64,11 +64,12 @@ def assembled(
     pack: Callable[[Mapping[str, bool], PackJob], rootfs.Passed],
     relative: StoredImage,
     job: PackJob,
-    workdir: str = "",
+    tree: Callable[[], Tree],
+    their_tree: Callable[[], Tree] = dict,
 ) -> rootfs.Passed:
     """Pack over the squashfs of the relative what may differ from it, and what is put in. names: of that; whether with
-    all that is below. pack: packs these of the new tree, and more that it needs. workdir: of the relative, which the
-    engine made where links led.
+    all that is below. pack: packs these of the new tree, and more that it needs. tree, their_tree: list the new one and
+    the relative's, where that is there.
 
     Raises:
         UnfitError, InfrastructureError, OSError: this is not possible; to pack all of the tree may be.
@@ -76,10 +77,15 @@ def assembled(
     """
     began = time.monotonic()
     job.progress.step(f"assembling from {relative.reference}")
-    with _without_collection(), relative.path.open("rb") as file, _intact(file, relative.sha256):
+    with (
+        ThreadPoolExecutor(2) as pool,
+        _without_collection(),
+        relative.path.open("rb") as file,
+        _intact(file, relative.sha256),
+    ):
+        trees = [pool.submit(each) for each in (tree, their_tree)]
         old = Squashfs(file)
-        made = os.fsdecode(squashfs_tables.followed(old.root, os.fsencode(workdir)))
-        known = {*names, made, *_unclear(old), *job.capture, *job.added.timed} - {""}
+        known = {*names, *_unclear(old), *job.capture, *job.added.timed} - {""}
         names = {name: names.get(name, False) for name in rootfs.with_parents(known)}
         if len(names) > 1000 + old.count // 2:
             raise UnfitError("little can be taken over: from scratch it takes no longer")
@@ -92,11 +98,22 @@ def assembled(
             old.root.mtime = job.added.mtime  # which mksquashfs does not take from an archive
             level, epoch = job.packing.level, job.added.mtime
             copied, passed.sha256 = squashfs_tables.write(job.out, old.root, (old, new), level, epoch)
-    passed.names = {os.fsdecode(path) for path, _ in squashfs_tables.walk(old.root)}
+        passed.names = {*_checked(job, names, *(each.result() for each in trees))}
     share = copied[0] / max(1, sum(copied))
     source = f"{relative.reference}@{relative.digest}"
     job.progress.line(f"assembled in {time.monotonic() - began:.1f} s; {share:.0%} from {source}")
     return passed
+
+
+def _checked(job: PackJob, names: Mapping[str, bool], tree: Tree, theirs: Tree) -> Tree:
+    """What the file holds. UnfitError: the trees differ in what is none of ``names``, or it does not hold the first."""
+    for name in tree.keys() | theirs.keys() if theirs else ():
+        if tree.get(name) != theirs.get(name) and name not in names and not any(map(names.get, rootfs.parents(name))):
+            raise UnfitError(f"/{name} differs from the relative's, and was not packed")
+    tree = tree_listing.with_additions(tree, job.added)
+    if line := tree_listing.difference(job.out, tree, job.added.mtime):
+        raise UnfitError(f"the result would not be what the image holds, such as {line!r}")
+    return tree
 
 
 @contextmanager
