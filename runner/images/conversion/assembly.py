@@ -55,8 +55,11 @@ def from_layers(
     layers: Sequence[Path], others: Sequence[Path], names: Mapping[str, bool], relative: StoredImage, job: PackJob
 ) -> rootfs.Passed:
     """As ``assembled``, from ``layers`` (topmost first). others: the relative's. Raises as that, and Unavailable."""
-    trees = (partial(mksquashfs.tree_of_layers, each) for each in (layers, others))
-    return assembled(names, partial(mksquashfs.packed_names, layers), relative, job, *trees)
+    apart = {*layers} ^ {*others}
+    for name in (name for layer in apart for name in tree_listing.names_in(layer) if name not in names):
+        raise UnfitError(f"/{name} differs from the relative's, and was not packed")
+    tree = partial(mksquashfs.tree_of_layers, layers)
+    return assembled(names, partial(mksquashfs.packed_names, layers), relative, job, tree)
 
 
 def assembled(
@@ -65,11 +68,9 @@ def assembled(
     relative: StoredImage,
     job: PackJob,
     tree: Callable[[], Tree],
-    their_tree: Callable[[], Tree] = dict,
 ) -> rootfs.Passed:
     """Pack over the squashfs of the relative what may differ from it, and what is put in. names: of that; whether with
-    all that is below. pack: packs these of the new tree, and more that it needs. tree, their_tree: list the new one and
-    the relative's, where that is there.
+    all that is below. pack: packs these of the new tree, and more that it needs. tree: lists all of that.
 
     Raises:
         UnfitError, InfrastructureError, OSError: this is not possible; to pack all of the tree may be.
@@ -78,12 +79,12 @@ def assembled(
     began = time.monotonic()
     job.progress.step(f"assembling from {relative.reference}")
     with (
-        ThreadPoolExecutor(2) as pool,
+        ThreadPoolExecutor(1) as pool,
         _without_collection(),
         relative.path.open("rb") as file,
         _intact(file, relative.sha256),
     ):
-        trees = [pool.submit(each) for each in (tree, their_tree)]
+        listed = pool.submit(tree)
         old = Squashfs(file)
         known = {*names, *_unclear(old), *job.capture, *job.added.timed} - {""}
         names = {name: names.get(name, False) for name in rootfs.with_parents(known)}
@@ -98,22 +99,14 @@ def assembled(
             old.root.mtime = job.added.mtime  # which mksquashfs does not take from an archive
             level, epoch = job.packing.level, job.added.mtime
             copied, passed.sha256 = squashfs_tables.write(job.out, old.root, (old, new), level, epoch)
-        passed.names = {*_checked(job, names, *(each.result() for each in trees))}
+        held = tree_listing.with_additions(listed.result(), job.added)
+        if line := tree_listing.difference(job.out, held, epoch):
+            raise UnfitError(f"the result would not be what the image holds, such as {line!r}")
+    passed.names = {*held}
     share = copied[0] / max(1, sum(copied))
     source = f"{relative.reference}@{relative.digest}"
     job.progress.line(f"assembled in {time.monotonic() - began:.1f} s; {share:.0%} from {source}")
     return passed
-
-
-def _checked(job: PackJob, names: Mapping[str, bool], tree: Tree, theirs: Tree) -> Tree:
-    """What the file holds. UnfitError: the trees differ in what is none of ``names``, or it does not hold the first."""
-    for name in tree.keys() | theirs.keys() if theirs else ():
-        if tree.get(name) != theirs.get(name) and name not in names and not any(map(names.get, rootfs.parents(name))):
-            raise UnfitError(f"/{name} differs from the relative's, and was not packed")
-    tree = tree_listing.with_additions(tree, job.added)
-    if line := tree_listing.difference(job.out, tree, job.added.mtime):
-        raise UnfitError(f"the result would not be what the image holds, such as {line!r}")
-    return tree
 
 
 @contextmanager

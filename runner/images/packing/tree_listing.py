@@ -14,14 +14,15 @@ from functools import cache
 from pathlib import Path
 
 from runner.core import process
+from runner.core.errors import InfrastructureError
 from runner.images.packing import rootfs, tarstream
 
-# Of each path: mode as ls shows it, bytes (a dash: of a directory), seconds, what another content changes; target.
+# Of each path: mode as ls shows it, bytes (a dash: of a directory) and seconds; target.
 Tree = Mapping[str, tuple[str, str]]
 
 _LIST_S = 1800.0
 _MOST = 1 << 34  # bytes
-_FORMS = r"( -type d -printf %P\0%M/-/%T@\0\0 -o -printf %P\0%M/%s/%T@/%i-%C@\0%l\0 )"
+_FORMS = r"( -type d -printf %P\0%M/-/%T@\0\0 -o -printf %P\0%M/%s/%T@\0%l\0 )"
 FIND = ("find", "-mindepth", "1", "!", "-type", "s", "!", "-type", "b", "!", "-type", "c", *_FORMS.split(" "))
 _PADDING, _LISTED = re.compile(rb"^([-lp]\S{9} 0/0) +", re.MULTILINE), re.compile(rb"^(d\S{9} 0/0) +\d+ ", re.MULTILINE)
 
@@ -33,8 +34,20 @@ def parsed(raw: bytes) -> Tree:
 
 
 def of_directory(root: Path) -> Tree:
-    """All below a directory, but sockets and devices."""
-    return parsed(process.read(FIND, _MOST, timeout_s=_LIST_S, cwd=root, env=os.environ).out)
+    """All below a directory, but sockets and devices. Raises as ``names_in``."""
+    return parsed(_found(FIND, root))
+
+
+def names_in(root: Path) -> set[str]:
+    """All paths below a directory. InfrastructureError: not all of it can be read."""
+    return {*os.fsdecode(_found(("find", "-mindepth", "1", "-printf", r"%P\0"), root)).split("\0")[:-1]}
+
+
+def _found(command: tuple[str, ...], root: Path) -> bytes:
+    answer = process.read(command, _MOST, timeout_s=_LIST_S, cwd=root, env=os.environ)
+    if answer.code:
+        raise InfrastructureError(f"find failed: {answer.err}", where=str(root))
+    return answer.out
 
 
 def with_additions(tree: Tree, added: rootfs.Additions) -> Tree:
@@ -69,7 +82,7 @@ def difference(squashfs: Path, tree: Tree, epoch: int) -> str:
 
     lines = [f"drwxr-xr-x 0/0 - {when(str(epoch))} squashfs-root\n"]
     for name, (about, target) in tree.items():
-        mode, size, seconds = about.split("/")[:3]
+        mode, size, seconds = about.split("/")
         shown = f"{name} -> {target}" if mode.startswith("l") else name
         lines.append(f"{mode} 0/0 {size} {when(seconds)} squashfs-root/{shown}\n")
     wanted = os.fsencode("".join(lines)).split(b"\n")
