@@ -56,9 +56,9 @@ def from_layers(
 ) -> rootfs.Passed:
     """As ``assembled``, from ``layers`` (topmost first). others: the relative's. Raises as that, and Unavailable."""
     apart = {*layers} ^ {*others}
-    for name in (name for layer in apart for name in tree_listing.names_in(layer) if name not in names):
+    for name in (name for layer in apart for name in tree_listing.of_directory(layer) if name not in names):
         raise UnfitError(f"/{name} differs from the relative's, and was not packed")
-    tree = partial(mksquashfs.tree_of_layers, layers)
+    tree = partial(tree_listing.of_layers, layers)
     return assembled(names, partial(mksquashfs.packed_names, layers), relative, job, tree)
 
 
@@ -78,13 +78,8 @@ def assembled(
     """
     began = time.monotonic()
     job.progress.step(f"assembling from {relative.reference}")
-    with (
-        ThreadPoolExecutor(1) as pool,
-        _without_collection(),
-        relative.path.open("rb") as file,
-        _intact(file, relative.sha256),
-    ):
-        listed = pool.submit(tree)
+    with _without_collection(), relative.path.open("rb") as file, _intact(file, relative.sha256) as pool:
+        wanted = pool.submit(lambda: tree_listing.packed(tree(), job.added))
         old = Squashfs(file)
         known = {*names, *_unclear(old), *job.capture, *job.added.timed} - {""}
         names = {name: names.get(name, False) for name in rootfs.with_parents(known)}
@@ -99,10 +94,9 @@ def assembled(
             old.root.mtime = job.added.mtime  # which mksquashfs does not take from an archive
             level, epoch = job.packing.level, job.added.mtime
             copied, passed.sha256 = squashfs_tables.write(job.out, old.root, (old, new), level, epoch)
-        held = tree_listing.with_additions(listed.result(), job.added)
-        if line := tree_listing.difference(job.out, held, epoch):
+        passed.names, lines = wanted.result()
+        if line := tree_listing.difference(job.out, lines):
             raise UnfitError(f"the result would not be what the image holds, such as {line!r}")
-    passed.names = {*held}
     share = copied[0] / max(1, sum(copied))
     source = f"{relative.reference}@{relative.digest}"
     job.progress.line(f"assembled in {time.monotonic() - began:.1f} s; {share:.0%} from {source}")
@@ -110,9 +104,9 @@ def assembled(
 
 
 @contextmanager
-def _intact(file: IO[bytes], sha256: str) -> Iterator[None]:
-    """The file is hashed while the block reads it. UnfitError: it is another one, or was written to meanwhile; or what
-    comes of tables that are damaged.
+def _intact(file: IO[bytes], sha256: str) -> Iterator[ThreadPoolExecutor]:
+    """The file is hashed while the block reads it, by what takes other work after that. UnfitError: it is another one,
+    or was written to meanwhile; or what comes of tables that are damaged.
     """
     import zstandard
 
@@ -128,13 +122,14 @@ def _intact(file: IO[bytes], sha256: str) -> Iterator[None]:
     with ThreadPoolExecutor(1) as pool:
         known = pool.submit(checksum)
         try:
-            yield
+            yield pool
             if known.result() != sha256 or os.fstat(file.fileno()).st_ctime_ns != began:
                 raise UnfitError("the relative's file is damaged, or was changed meanwhile")
         except (ArithmeticError, LookupError, MemoryError, ValueError, struct.error, zstandard.ZstdError) as error:
             raise UnfitError(f"the relative's tables make no sense ({error})") from error
         finally:
             over.set()
+            pool.shutdown(wait=False, cancel_futures=True)
 
 
 @contextmanager

@@ -27,7 +27,7 @@ from typing import IO, Any
 from runner.core import paths, process
 from runner.core.errors import InfrastructureError
 from runner.core.progress import Progress
-from runner.images.packing import mount_program, rootfs, tree_listing
+from runner.images.packing import mount_program, rootfs
 from runner.images.packing.tarstream import ChunkReader
 
 # By these it ends through a fault of its own. Any other was sent to it: SIGKILL mostly by a kernel short of memory.
@@ -246,18 +246,6 @@ def packed_names(layers: Collection[Path], names: Mapping[str, bool], job: PackJ
         if child.stdout.read(3) != b"ok\0":
             raise Unavailable(os.fsdecode(child.stdout.read().rstrip(b"\0")))
         return packed_stream(iter(partial(child.stdout.read, 1 << 20), b""), job)
-
-
-def tree_of_layers(layers: Collection[Path]) -> tree_listing.Tree:
-    """The tree that ``layers`` (topmost first) make, as the kernel merges them. Raises Unavailable."""
-    mount_point, find = str(paths.ensure_directory(paths.cache("mount"))), str(process.find("find") or "find")
-    spec = {"parent": os.getpid(), "mount_point": mount_point, "layers": list(map(str, layers))}
-    spec["lister"] = [find, *tree_listing.FIND[1:]]
-    child = process.start([sys.executable, "-I", "-S", str(Path(mount_program.__file__))], stdin=process.PIPE)
-    out, err = child.communicate(json.dumps(spec).encode())
-    if child.returncode or not out.startswith(b"ok\0"):
-        raise Unavailable(f"the layers cannot be listed: {os.fsdecode(out[:200] + err[-200:])}")
-    return tree_listing.parsed(out[3:])
 
 
 def _watch(child: process.Child, size: int, progress: Progress) -> None:

@@ -3,8 +3,7 @@
 It reads one JSON object (see ``mksquashfs.packed_layers``) on standard input, and answers on standard output:
 ``ok``, the captured files and the paths of device files as JSON, the bytes that will be read and every path; or ``no``
 and the reason; or ``obstructed`` and a path. Each part ends with a NUL. Then it executes mksquashfs. Where the object
-has ``names``, ``ok`` is followed by a tar archive of these paths instead; where it has ``lister``, by what that command
-writes in the mounted tree.
+has ``names``, ``ok`` is followed by a tar archive of these paths instead.
 
 The mounts lie in a mount namespace of this process alone, and it dies with the process that started it: whatever
 kills either of them, no mount, no tree and no running mksquashfs is left. The overlay is writable into a tmpfs, so
@@ -51,10 +50,6 @@ def main() -> None:
     spec = json.load(sys.stdin)
     try:
         root = _mounted(spec["layers"], spec["mount_point"], spec["parent"])
-        if "lister" in spec:
-            os.chdir(root)
-            _answer(b"ok")
-            os.execv(spec["lister"][0], spec["lister"])
         outside = os.open("/", os.O_RDONLY | os.O_DIRECTORY)
         os.chroot(root)
         os.chdir("/")

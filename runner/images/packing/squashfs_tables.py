@@ -32,16 +32,12 @@ _FIELDS = {kind: struct.Struct(form) for kind, form in {
 }.items()}  # fmt: skip
 _HEAD = struct.Struct("<HHHHII")  # type, mode, owner, group, time, number
 _RUN = struct.Struct("<III")  # of a listing: entries less one, block of their inodes, number of the first one
-_ENTRY = struct.Struct(
-    "<HhHH"
-)  # offset of the inode in its block, number less the run's, type, bytes of the name less 1
+_ENTRY = struct.Struct("<HhHH")  # offset of the inode in its block, number less the run's, type, bytes of name less 1
 NONE, _NO_TABLE = (1 << 32) - 1, (1 << 64) - 1
 _ZSTD, _HAS_OPTIONS, _META = 6, 0x400, 8192
 _STORED, _SIZE = 0x8000, (1 << 24) - 1  # whether metadata are not compressed; the bytes of a block of data
 _PART, _STEP = 64 << 20, 1 << 20  # bytes that are copied, and then read, at a time
 _DEAD_SHARE, _DEAD_LEAST = 0.1, 1 << 20  # of what is written; bytes that do not matter
-
-
 _Ranges = Iterable[tuple[int, Iterable[tuple[int, int]]]]  # open file; of each range where it starts, its bytes
 
 
@@ -79,9 +75,8 @@ class Squashfs:
 
         self.file, self._decompressor = file, zstandard.ZstdDecompressor()
         fields = SUPERBLOCK.unpack(self.file.read(SUPERBLOCK.size))
-        magic, self.count, self.time, block, fragments, compressor, _, flags, owners, major, minor, root, used = fields[
-            :13
-        ]
+        magic, self.count, self.time, block, fragments, compressor, _, flags, owners = fields[:9]
+        major, minor, root, used = fields[9:13]
         owners_at, self._xattrs_at, self._start, directories_at, fragments_at, exports_at = fields[13:]
         if (magic, compressor, major, minor, owners, exports_at) != (MAGIC, _ZSTD, 4, 0, 1, _NO_TABLE):
             raise UnfitError("another form of squashfs")
