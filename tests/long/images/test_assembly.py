@@ -244,3 +244,4 @@ def assert_same(first: Image, second: Image, client: docker.DockerClient, store:
     assert content_lines(made.path) == content_lines(made_of(str(second.id), store_dir=store / "new").image.path)
     assert [line for line in heard.lines if not line.startswith(said)] == []
     assert bool(heard.lines) == bool(said)
+    assert made.converter.endswith(", assembled") == said.startswith("assembled")
