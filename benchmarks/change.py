@@ -23,7 +23,7 @@ from runner.images import engine
 
 RANKS, NODES, LIMIT_S = 16, 4, 600
 STEPS = ("docker build", "convert", "submit, to the last rank's first record")
-WAYS = {"`convert --assemble`": ("--assemble",), "`convert`": ()}
+WAYS: dict[str, tuple[str, ...]] = {"`convert`": (), "`convert --from-scratch`": ("--from-scratch",)}
 _DOCKERFILE = """FROM {base}
 COPY wheels /env/wheels
 COPY requirements.txt /env/
@@ -94,7 +94,7 @@ def main() -> None:
                 for v in versions
                 for file in [f"changed_line-{v}-py3-none-any.whl"]
             }
-            changed(asked.base, versions.pop(), made, ("--assemble",), at, here.site)
+            changed(asked.base, versions.pop(), made, (), at, here.site)
             print(f"load before: {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
             for _ in range(asked.rounds):
                 for way, options in WAYS.items():

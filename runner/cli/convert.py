@@ -41,12 +41,13 @@ if TYPE_CHECKING:
 @click.option("--processors", type=click.IntRange(1), help="Number to use at once. [default: all]")
 @click.option(
     "--way", type=click.Choice(["auto", "layers", "stream"]), default="auto", show_default=True,
-    help="Read the engine's layers by mounting them (needs root), or its export as a stream; both give the same file.",
+    help="Read the engine's layers by mounting them (needs root), or its export as a stream; from scratch, both give"
+    " the same file.",
 )  # fmt: skip
 @click.option(
-    "--assemble", is_flag=True,
-    help="Copy what the store has of an image with the same lower layers, and pack the rest (way layers only). The same"
-    " root in other bytes. UNPROVEN on images of several gigabytes.",
+    "--assemble/--from-scratch", default=True, show_default=True,
+    help="Copy what the store has of an image with the same lower layers, and pack the rest; the same root in other"
+    " bytes. Where that cannot be done, with a line that says why, and with --from-scratch, all is packed.",
 )  # fmt: skip
 @click.option(
     "--from", "source", type=click.Choice(["auto", "engine", "registry"]), default="auto", show_default=True,
@@ -102,11 +103,11 @@ def _sif(image: str, store: Path | None, engine: str | None, source: SourceKind,
     from runner.images.engine import connected
     from runner.images.reference import names_registry, parse
 
-    source_of = click.get_current_context().get_parameter_source
-    given = [name for name in _SQUASHFS_ONLY if source_of(name) == ParameterSource.COMMANDLINE]
-    if given:
-        fix = "leave it out: Apptainer packs a SIF"
-        raise UsageError("this option is only for a squashfs", where=f"--{given[0].replace('_', '-')}", fix=fix)
+    context = click.get_current_context()
+    for option in (each for each in context.command.params if each.name in _SQUASHFS_ONLY):
+        if context.get_parameter_source(option.name or "") == ParameterSource.COMMANDLINE:
+            where, fix = "/".join([*option.opts, *option.secondary_opts]), "leave it out: Apptainer packs a SIF"
+            raise UsageError("this option is only for a squashfs", where=where, fix=fix)
     name = parse_name(image, source)
     if name.kind not in ("engine", "registry", "any"):
         fix = "load it into an engine first; without one: apptainer build FILE.sif docker-archive:FILE"

@@ -89,10 +89,10 @@ def image_line(first: PlannedImage, plan: Plan) -> str:
         return ""
     if not image.digest and not image.path:
         return f"image: {image.reference}, by its name: it may stand for another image than in the first run"
-    is_same = (image.digest, image.sha256) == (first.digest, first.sha256) and (
-        image.digest or image.path == first.path
-    )
-    return f"image: {image.pinned}, {'the one that ran' if is_same else f'not the one that ran ({first.pinned})'}"
+    one, other = ((each.digest, "" if each.digest else f"{each.path}\0{each.sha256}") for each in (image, first))
+    if one != other:
+        return f"image: {image.pinned}, not the one that ran ({first.pinned})"
+    return f"image: {image.pinned}, the one that ran{', in another file' * (image.sha256 != first.sha256)}"
 
 
 def _field(option: str) -> str:

@@ -28,7 +28,7 @@ from runner.images.conversion import assembly, sif
 from runner.images.conversion.publishing import Conversion, publish
 from runner.images.conversion.sif import sif_maker
 from runner.images.conversion.squashfs import ASSEMBLED, CONVERTER, convert_source
-from runner.images.packing import rootfs
+from runner.images.packing import rootfs, tree_listing
 from runner.images.packing.mksquashfs import PackJob, packed_stream
 from runner.images.packing.squashfs_tables import UnfitError
 from runner.images.store import integrity
@@ -158,7 +158,11 @@ def _assembled(image: StoredImage, copy: Copy, job: PackJob) -> rootfs.Passed:
         linked = {name for name, (inode, _) in now.items() if inode in inodes}  # by hard links
         return packed_stream(writable_root.archived(copy.root, writable_root.LEFT_OUT, linked), job)
 
-    return assembly.assembled(dict.fromkeys(changed, False), pack, image, job)
+    def tree() -> tree_listing.Tree:
+        all_ = tree_listing.of_directory(copy.root)
+        return {name: each for name, each in all_.items() if name.split("/")[0] not in writable_root.LEFT_OUT}
+
+    return assembly.assembled(dict.fromkeys(changed, False), pack, image, job, tree)
 
 
 def shell(root: Path) -> str:

@@ -370,9 +370,9 @@ def test_assemble_takes_over_what_the_store_has(engine_client: docker.DockerClie
         ran([*convert, "--assemble"])
         old = engine_client.images.get(tag).id
         engine_client.images.load(odd_image.archive(tag, [lower, after], {}))
-        said = ran([*convert, "--assemble"]).err
+        said = ran(convert).err
         known = json.loads(ran([*convert, "--assemble", "--json"]).out)["result"]
-        scratch = json.loads(ran([*convert, "--json"]).out)["result"]
+        scratch = json.loads(ran([*convert, "--from-scratch", "--json"]).out)["result"]
         engine_client.images.remove(str(old))
     assert re.search(rf"assembled in [\d.]+ s; \d+% from {tag}@{old}$", said, re.MULTILINE), said
     assert (known["made"], scratch["made"]) == (False, True)

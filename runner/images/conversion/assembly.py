@@ -20,9 +20,10 @@ from functools import partial
 from pathlib import Path
 from typing import IO
 
-from runner.images.packing import mksquashfs, rootfs, squashfs_tables
+from runner.images.packing import mksquashfs, rootfs, squashfs_tables, tree_listing
 from runner.images.packing.mksquashfs import PackJob
 from runner.images.packing.squashfs_tables import NONE, Squashfs, UnfitError
+from runner.images.packing.tree_listing import Tree
 from runner.images.store import image_files, integrity, store
 from runner.images.store.stored_image import StoredImage
 
@@ -51,12 +52,14 @@ def differing(layers: Sequence[Path], others: Sequence[Path]) -> dict[str, bool]
 
 
 def from_layers(
-    layers: Sequence[Path], names: Mapping[str, bool], relative: StoredImage, their_config: rootfs.Config, job: PackJob
+    layers: Sequence[Path], others: Sequence[Path], names: Mapping[str, bool], relative: StoredImage, job: PackJob
 ) -> rootfs.Passed:
-    """As ``assembled``, from ``layers`` (topmost first). Raises as that, and Unavailable."""
-    theirs = rootfs.additions(their_config, (), 0).timed
-    known = {**dict.fromkeys(theirs, False), **names}
-    return assembled(known, partial(mksquashfs.packed_names, layers), relative, job, their_config.workdir)
+    """As ``assembled``, from ``layers`` (topmost first). others: the relative's. Raises as that, and Unavailable."""
+    apart = {*layers} ^ {*others}
+    for name in (name for layer in apart for name in tree_listing.of_directory(layer) if name not in names):
+        raise UnfitError(f"/{name} differs from the relative's, and was not packed")
+    tree = partial(tree_listing.of_layers, layers)
+    return assembled(names, partial(mksquashfs.packed_names, layers), relative, job, tree)
 
 
 def assembled(
@@ -64,11 +67,10 @@ def assembled(
     pack: Callable[[Mapping[str, bool], PackJob], rootfs.Passed],
     relative: StoredImage,
     job: PackJob,
-    workdir: str = "",
+    tree: Callable[[], Tree],
 ) -> rootfs.Passed:
     """Pack over the squashfs of the relative what may differ from it, and what is put in. names: of that; whether with
-    all that is below. pack: packs these of the new tree, and more that it needs. workdir: of the relative, which the
-    engine made where links led.
+    all that is below. pack: packs these of the new tree, and more that it needs. tree: lists all of that.
 
     Raises:
         UnfitError, InfrastructureError, OSError: this is not possible; to pack all of the tree may be.
@@ -76,10 +78,10 @@ def assembled(
     """
     began = time.monotonic()
     job.progress.step(f"assembling from {relative.reference}")
-    with _without_collection(), relative.path.open("rb") as file, _intact(file, relative.sha256):
+    with _without_collection(), relative.path.open("rb") as file, _intact(file, relative.sha256) as pool:
+        wanted = pool.submit(lambda: tree_listing.packed(tree(), job.added))
         old = Squashfs(file)
-        made = os.fsdecode(squashfs_tables.followed(old.root, os.fsencode(workdir)))
-        known = {*names, made, *_unclear(old), *job.capture, *job.added.timed} - {""}
+        known = {*names, *_unclear(old), *job.capture, *job.added.timed} - {""}
         names = {name: names.get(name, False) for name in rootfs.with_parents(known)}
         if len(names) > 1000 + old.count // 2:
             raise UnfitError("little can be taken over: from scratch it takes no longer")
@@ -92,7 +94,9 @@ def assembled(
             old.root.mtime = job.added.mtime  # which mksquashfs does not take from an archive
             level, epoch = job.packing.level, job.added.mtime
             copied, passed.sha256 = squashfs_tables.write(job.out, old.root, (old, new), level, epoch)
-    passed.names = {os.fsdecode(path) for path, _ in squashfs_tables.walk(old.root)}
+        passed.names, lines = wanted.result()
+        if line := tree_listing.difference(job.out, lines):
+            raise UnfitError(f"the result would not be what the image holds, such as {line!r}")
     share = copied[0] / max(1, sum(copied))
     source = f"{relative.reference}@{relative.digest}"
     job.progress.line(f"assembled in {time.monotonic() - began:.1f} s; {share:.0%} from {source}")
@@ -100,9 +104,9 @@ def assembled(
 
 
 @contextmanager
-def _intact(file: IO[bytes], sha256: str) -> Iterator[None]:
-    """The file is hashed while the block reads it. UnfitError: it is another one, or was written to meanwhile; or what
-    comes of tables that are damaged.
+def _intact(file: IO[bytes], sha256: str) -> Iterator[ThreadPoolExecutor]:
+    """The file is hashed while the block reads it, by what takes other work after that. UnfitError: it is another one,
+    or was written to meanwhile; or what comes of tables that are damaged.
     """
     import zstandard
 
@@ -118,13 +122,14 @@ def _intact(file: IO[bytes], sha256: str) -> Iterator[None]:
     with ThreadPoolExecutor(1) as pool:
         known = pool.submit(checksum)
         try:
-            yield
+            yield pool
             if known.result() != sha256 or os.fstat(file.fileno()).st_ctime_ns != began:
                 raise UnfitError("the relative's file is damaged, or was changed meanwhile")
         except (ArithmeticError, LookupError, MemoryError, ValueError, struct.error, zstandard.ZstdError) as error:
             raise UnfitError(f"the relative's tables make no sense ({error})") from error
         finally:
             over.set()
+            pool.shutdown(wait=False, cancel_futures=True)
 
 
 @contextmanager

@@ -87,10 +87,10 @@ def _packed(
                 layers = mksquashfs.directories(container.attrs, local=local)
                 if (nearest := _nearest(layers, client, relatives)) is not None:
                     try:
-                        relative, others, their_config = nearest
+                        relative, others = nearest
                         names = assembly.differing(layers, others)
                         client.images.get(relative.digest)  # else its layers were being removed while they were read
-                        return assembly.from_layers(layers, names, relative, their_config, job)
+                        return assembly.from_layers(layers, others, names, relative, job)
                     except (UnfitError, mksquashfs.Unavailable, RunnerError, OSError, docker.errors.NotFound) as reason:
                         job.progress.line(f"not assembled: {reason}")
                 job.progress.step(f"squashing {name}: the engine's {len(layers)} layers, mounted")
@@ -107,8 +107,8 @@ def _packed(
 
 def _nearest(
     layers: Sequence[Path], client: docker.DockerClient, relatives: Sequence[StoredImage]
-) -> tuple[StoredImage, Sequence[Path], rootfs.Config] | None:
-    """The relative, known to the engine, that has most of these layers; with its own, and how it starts."""
+) -> tuple[StoredImage, Sequence[Path]] | None:
+    """The relative, known to the engine, that has most of these layers; with its own."""
     import docker
 
     best, nearest = 0, None
@@ -117,7 +117,7 @@ def _nearest(
             image = client.images.get(relative.digest)
             others = mksquashfs.directories(image.attrs, local=True)
             if (count := assembly.shared(layers, others)) > best:
-                best, nearest = count, (relative, others, _config(image))
+                best, nearest = count, (relative, others)
     return nearest
 
 

@@ -41,13 +41,16 @@ class Conversion:
 @dataclass(frozen=True)
 class Contents:
     """What is in a finished file. entries: files, directories and links. omitted: variables that /etc/environment
-    cannot hold. sha256: of the file, hex; empty where it is not known yet.
+    cannot hold. sha256: of the file, hex; empty where it is not known yet. converter, key: of the file, where they are
+    not the maker's.
     """
 
     entries: int
     about: Mapping[str, Any]
     omitted: tuple[str, ...] = ()
     sha256: str = ""
+    converter: str = ""
+    key: str = ""
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,8 @@ class Maker:
 
     Attributes:
         source: the image. form: of the file. converter: its name and version. options: those that decide the bytes.
-        keys: hashes of digest, converter and options under which an equal file may be kept; the first is published.
+        keys: hashes of digest, converter and options under which an equal file may be kept; the first is published,
+            unless what is made has its own.
         make: writes the file and verifies it. RefusedError: a program that it needs is absent, or the source refuses.
             InfrastructureError: source, program or disk failed, or the file is not what it has to be.
     """
@@ -137,8 +141,8 @@ def _described(maker: Maker, made: Path, target: Path, contents: Contents, histo
         labels=config.labels,
         about=contents.about,
         architecture=source.architecture,
-        key=maker.keys[0],
-        converter=maker.converter,
+        key=contents.key or maker.keys[0],
+        converter=contents.converter or maker.converter,
         options=maker.options,
         created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         omitted=contents.omitted,

@@ -101,7 +101,7 @@ def convert_source(
     assemble: bool = False,
 ) -> Conversion:
     """The stored squashfs of any source, made unless the store holds it. ``history``: changes by hand that led to it.
-    ``assemble``: the bytes may depend on what the store held.
+    ``assemble``: the bytes may depend on what the store held, which the image's converter says.
 
     Raises:
         RefusedError: squashfs-tools are absent, or the source refuses.
@@ -129,15 +129,16 @@ def convert_source(
         progress.step("verifying")
         with ThreadPoolExecutor(1) as pool:
             checksum = pool.submit(lambda: passed.sha256 or sha256(out))
-            image_files.check_listing(out, passed.names)
+            if not passed.sha256:  # else it was compared with more than its names
+                image_files.check_listing(out, passed.names)
         about, omitted = about_of(passed.captured.get(ABOUT)), rootfs.omitted(config.environment)
-        return Contents(passed.entries(), about, omitted, checksum.result())
+        of_its_own = (ASSEMBLED, assembled) if passed.sha256 else ()
+        return Contents(passed.entries(), about, omitted, checksum.result(), *of_its_own)
 
     # One for each order of the data: whatever it is, the root is the same.
     keys = tuple(_key(source.digest, options, order) for order in dict.fromkeys((source.data_order, *_DATA_ORDERS)))
-    if assemble:
-        keys = (key_of(keys[0], ASSEMBLED), *keys)
-    maker = Maker(source, "squashfs", ASSEMBLED if assemble else CONVERTER, options, keys, make)
+    assembled = key_of(keys[0], ASSEMBLED)
+    maker = Maker(source, "squashfs", CONVERTER, options, (*keys, assembled) if assemble else keys, make)
     return publish(maker, progress, store_dir=store_dir, history=history)
 
 

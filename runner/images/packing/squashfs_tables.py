@@ -32,17 +32,12 @@ _FIELDS = {kind: struct.Struct(form) for kind, form in {
 }.items()}  # fmt: skip
 _HEAD = struct.Struct("<HHHHII")  # type, mode, owner, group, time, number
 _RUN = struct.Struct("<III")  # of a listing: entries less one, block of their inodes, number of the first one
-_ENTRY = struct.Struct(
-    "<HhHH"
-)  # offset of the inode in its block, number less the run's, type, bytes of the name less 1
+_ENTRY = struct.Struct("<HhHH")  # offset of the inode in its block, number less the run's, type, bytes of name less 1
 NONE, _NO_TABLE = (1 << 32) - 1, (1 << 64) - 1
 _ZSTD, _HAS_OPTIONS, _META = 6, 0x400, 8192
 _STORED, _SIZE = 0x8000, (1 << 24) - 1  # whether metadata are not compressed; the bytes of a block of data
 _PART, _STEP = 64 << 20, 1 << 20  # bytes that are copied, and then read, at a time
-_MOST_PARTS = 4096  # of a path with its links followed
 _DEAD_SHARE, _DEAD_LEAST = 0.1, 1 << 20  # of what is written; bytes that do not matter
-
-
 _Ranges = Iterable[tuple[int, Iterable[tuple[int, int]]]]  # open file; of each range where it starts, its bytes
 
 
@@ -80,9 +75,8 @@ class Squashfs:
 
         self.file, self._decompressor = file, zstandard.ZstdDecompressor()
         fields = SUPERBLOCK.unpack(self.file.read(SUPERBLOCK.size))
-        magic, self.count, self.time, block, fragments, compressor, _, flags, owners, major, minor, root, used = fields[
-            :13
-        ]
+        magic, self.count, self.time, block, fragments, compressor, _, flags, owners = fields[:9]
+        major, minor, root, used = fields[9:13]
         owners_at, self._xattrs_at, self._start, directories_at, fragments_at, exports_at = fields[13:]
         if (magic, compressor, major, minor, owners, exports_at) != (MAGIC, _ZSTD, 4, 0, 1, _NO_TABLE):
             raise UnfitError("another form of squashfs")
@@ -188,25 +182,6 @@ def walk(root: Inode) -> Iterator[tuple[bytes, Inode]]:
             yield above + name, inode
             if inode.kind == DIRECTORY:
                 waiting.append((above + name + b"/", inode))
-
-
-def followed(root: Inode, path: bytes) -> bytes:
-    """Where a path leads, links followed inside the root; empty where it leads nowhere."""
-    trail, left = [(b"", root)], path.split(b"/")[::-1]
-    for _ in range(_MOST_PARTS):
-        if not left:
-            return b"/".join(name for name, _ in trail[1:])
-        if (part := left.pop()) == b"..":
-            del trail[max(1, len(trail) - 1) :]
-        elif part not in (b"", b"."):
-            if (inode := trail[-1][1].entries.get(part)) is None:
-                break
-            if inode.kind == SYMLINK:
-                del trail[1 if inode.tail.startswith(b"/") else len(trail) :]
-                left += inode.tail.split(b"/")[::-1]
-            else:
-                trail.append((part, inode))
-    return b""
 
 
 def lay_over(lower: Inode, upper: Inode, names: Mapping[bytes, bool]) -> None:

@@ -20,6 +20,7 @@ from runner.core.files import sha256
 from runner.core.progress import Silent
 from runner.images.conversion import assembly
 from runner.images.conversion.squashfs import Options, convert, convert_engine_image, created_at
+from runner.images.packing import squashfs_tables
 from runner.images.packing.mksquashfs import Packing
 from tests.support import random_images
 from tests.support.odd_image import CREATED, Layer, archive, content_lines
@@ -76,6 +77,7 @@ def test_assembled_is_as_from_scratch(
         assert mounted[0] == mounted[1]
         assert [each.sha256 for each in made] == [sha256(each.path) for each in made]
         assert len({(each.entries, str(each.about), each.environment["N"]) for each in made}) == 1
+    assert not [line for line in heard.lines if "was not packed" in line or "would not be" in line]
     print(f"assembled {sum(line.startswith('assembled in ') for line in heard.lines)} of 4")
 
 
@@ -96,9 +98,16 @@ def test_a_damaged_relative_is_not_used(
     assert heard.lines == ["not assembled: the relative's file is damaged, or was changed meanwhile"]
 
 
-@pytest.mark.parametrize("created", [CREATED, "2100-01-01T00:00:00Z", "0001-01-01T00:00:00Z"])
+@pytest.mark.parametrize(
+    ("created", "said"),
+    [
+        (CREATED, "assembled in "),
+        ("2100-01-01T00:00:00Z", "not assembled: the result would not be "),
+        ("0001-01-01T00:00:00Z", "not assembled: the result would not be "),
+    ],
+)
 def test_where_the_engine_made_a_working_directory_nothing_of_it_is_left(
-    created: str, engine_client: docker.DockerClient, load: Callable[[bytes], Image], tmp_path: Path
+    created: str, said: str, engine_client: docker.DockerClient, load: Callable[[bytes], Image], tmp_path: Path
 ) -> None:
     """It lies where links lead, and has the time of the conversion, which no image's time tells."""
     layer = Layer()
@@ -108,7 +117,7 @@ def test_where_the_engine_made_a_working_directory_nothing_of_it_is_left(
         load(archive(f"gpu-runner/test-assembly-{os.getpid()}:{number}", [layer.bytes()], start, created))
         for number, start in enumerate([dict[str, object](WorkingDir="/srv/link/app"), {}])
     )
-    assert_same(first, second, engine_client, tmp_path, "assembled in ")
+    assert_same(first, second, engine_client, tmp_path, said)
 
 
 def test_a_link_on_the_way_to_the_working_directory_is_no_other_names_too(
@@ -135,6 +144,60 @@ def test_a_start_up_file_with_another_link_to_it_is_no_reason_to_refuse(
     tag = f"gpu-runner/test-assembly-{os.getpid()}"
     first, second = (load(archive(f"{tag}:{count}", layers[:count], {})) for count in (1, 2))
     assert_same(first, second, engine_client, tmp_path, "not assembled: the image's /etc/environment is in the way")
+
+
+@pytest.mark.parametrize("missed", ["new", "longer", "replaced", "gone", "directory", "first"])
+def test_a_name_that_was_missed_is_noticed(
+    missed: str,
+    engine_client: docker.DockerClient,
+    load: Callable[[bytes], Image],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The engine's own mounts of the two images are compared: also where size and time are as before."""
+    differing = assembly.differing
+
+    def short(layers: Sequence[Path], others: Sequence[Path]) -> dict[str, bool]:
+        names = differing(layers, others)
+        del names[f"opt/{missed}"]
+        return names
+
+    monkeypatch.setattr(assembly, "differing", short)
+    said = f"not assembled: /opt/{missed} differs from the relative's, and was not packed"
+    assert_same(*two_images(load), engine_client, tmp_path, said)
+
+
+def test_a_file_that_is_written_wrongly_is_noticed(
+    engine_client: docker.DockerClient,
+    load: Callable[[bytes], Image],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def wrong(lower: squashfs_tables.Inode, *others: object) -> None:
+        lay_over(lower, *others)  # type: ignore[arg-type]
+        lower.entries[b"opt"].entries[b"kept"].mode = 0o600
+
+    lay_over = squashfs_tables.lay_over
+    monkeypatch.setattr(squashfs_tables, "lay_over", wrong)
+    said = "not assembled: the result would not be what the image holds, such as "
+    assert_same(*two_images(load), engine_client, tmp_path, said)
+
+
+def two_images(load: Callable[[bytes], Image]) -> tuple[Image, Image]:
+    """Over one layer, another of each; the second's has each kind of change, the first's a file."""
+    lower, first, second = (Layer() for _ in range(3))
+    lower.directory("opt", "opt/directory")
+    for name in ("kept", "longer", "replaced", "gone", "first"):
+        lower.file(f"opt/{name}", b"as it was")
+    first.file("opt/first", b"once more")
+    second.file("opt/new", b"new")
+    second.file("opt/longer", b"as it was not")
+    second.file("opt/replaced", b"as it is.")
+    second.file("opt/.wh.gone", b"")
+    second.directory("opt/directory", mode=0o700)
+    tag = f"gpu-runner/test-assembly-{os.getpid()}"
+    raw = [archive(f"{tag}:{at}", [lower.bytes(), each.bytes()], {}) for at, each in enumerate((first, second))]
+    return load(raw[0]), load(raw[1])
 
 
 def test_what_layer_archives_gave_is_no_relative(
@@ -181,3 +244,4 @@ def assert_same(first: Image, second: Image, client: docker.DockerClient, store:
     assert content_lines(made.path) == content_lines(made_of(str(second.id), store_dir=store / "new").image.path)
     assert [line for line in heard.lines if not line.startswith(said)] == []
     assert bool(heard.lines) == bool(said)
+    assert made.converter.endswith(", assembled") == said.startswith("assembled")

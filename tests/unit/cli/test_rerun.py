@@ -125,6 +125,8 @@ def test_the_image_is_compared_with_the_one_that_ran() -> None:
         )
 
     assert line(PlannedImage("a:1@sha256:00", "sha256:00", "/s/1")) == "image: a:1@sha256:00, the one that ran"
+    assembled = PlannedImage("a:1@sha256:00", "sha256:00", "/s/2", sha256="1")
+    assert line(assembled) == "image: a:1@sha256:00, the one that ran, in another file"
     assert "not the one that ran (a:1@sha256:00)" in line(PlannedImage("a:1", "sha256:11", "/s/2"))
     assert "not the one that ran" in line(PlannedImage("/x.sqsh", "", "/x.sqsh"))
     assert "by its name: it may stand for another" in line(PlannedImage("a:1", "", ""), "shifter")

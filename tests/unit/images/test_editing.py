@@ -14,7 +14,7 @@ import pytest
 
 from runner.core.errors import InfrastructureError, RefusedError, UsageError
 from runner.core.progress import Silent
-from runner.images import editing
+from runner.images import editing, writable_root
 from runner.images.building.build import INPUTS_LABEL
 from runner.images.conversion.squashfs import convert_source
 from runner.images.packing.rootfs import Config
@@ -122,6 +122,18 @@ def test_assembled_it_is_as_packed_anew(image: StoredImage, monkeypatch: pytest.
     assert content_lines(assembled.path) == content_lines(anew.path)
     assert (assembled.entries, assembled.environment) == (anew.entries, anew.environment)
     assert assembled.converter == f"{anew.converter}, assembled"
+
+
+def test_a_change_that_was_missed_is_noticed(image: StoredImage, monkeypatch: pytest.MonkeyPatch) -> None:
+    old, heard, states = edited(image, "touch -d @1500000000 opt/file"), Heard(), writable_root.states
+    with editing.writable_copy(old, Silent(), assemble=True) as copy:
+        (copy.root / "opt/file").write_text("another")
+        known = {"opt/file": copy.before["opt/file"]}
+        monkeypatch.setattr(writable_root, "states", lambda root: states(root) | known)
+        made = editing.stored(old, copy, TOOL, ["sh"], "my/new:1", image.path.parent, heard).image
+    (said,) = heard.lines
+    assert said.startswith("not assembled: the result would not be what the image holds, such as '-rw-r--r-- 0/0 ")
+    assert content(made, "opt/file") == "another"
 
 
 def test_each_edit_is_an_image_of_its_own_and_the_history_grows(image: StoredImage) -> None:
