@@ -22,7 +22,7 @@ from runner import __version__
 from runner.backends.schedulers import scheduler_module
 from runner.core import files, process
 from runner.core.errors import NotAcceptedError, RunnerError, UnknownStateError
-from runner.diagnosis.catalogue import find
+from runner.diagnosis.catalogue import find, state_cause
 from runner.diagnosis.logs import telling
 from runner.jobs import code_record, directory
 from runner.jobs.directory import CODE, CODE_DIFF, COMMAND, JOB, PROVENANCE, SCRIPT, Run, linked
@@ -171,10 +171,7 @@ def judge_script(end: ScriptEnd) -> Verdict:
     log = f"{end.log}: {line}" if line else ""
     failure = find("scheduler state", state.name, state.reason)
     if failure is not None:
-        where = f" on {state.nodes}" if state.nodes else ""
-        by = f" {state.reason}" if state.reason.startswith("by ") else "; the scheduler does not say by whom"
-        reason = f" ({state.reason})" if state.reason else ""
-        cause = failure.cause.format(state=state.name, where=where, reason=reason, nodes=state.nodes, by=by)
+        cause = state_cause(failure, state)
         return Verdict(failure.outcome, (cause,), fix=failure.fix, who=failure.who, log=log)
     if state.phase != "ended":
         fix = f"see its output, {end.log}, and the site's accounting" if end.log else "see the site's accounting"
