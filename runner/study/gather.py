@@ -19,10 +19,9 @@ from runner.core.errors import UnknownStateError
 from runner.core.invocation import PROGRAM
 from runner.core.text import gpus_text, percent
 from runner.jobs.campaign import log_remarks
-from runner.jobs.comparison import ONE_BATCH, SAME_BATCH, Ran, batch_of, beside_each_other, unlike
+from runner.jobs.comparison import ONE_BATCH, SAME_BATCH, Ran, batch_of, beside_each_other, ran_with, unlike
 from runner.jobs.cost import gpu_hours
 from runner.jobs.directory import NODES, Gaps, Run
-from runner.jobs.inputs import ran_with
 from runner.jobs.life import Warn, finish
 from runner.jobs.states import Answers
 from runner.jobs.watch import REAL_CLOCK, Clock
@@ -189,11 +188,8 @@ def _unequal(study: Study, proven: Mapping[str, Run]) -> Mapping[_Point, tuple[D
     curves: dict[tuple[Setting, Arm], list[Ran]] = defaultdict(list)
     runs: list[tuple[Launch, Ran]] = []
     for each in study.launches:
-        if each.key in proven and (plan := proven[each.key].plan) is not None:
-            batch, varying = batch_of(run := proven[each.key])
-            report = run.records.report(0)
-            trained = report.trained if report else {}
-            runs.append((each, Ran(plan=plan, batch=batch, varying=varying, trained=trained, ran_with=ran_with(run))))
+        if (run := proven.get(each.key)) is not None and (plan := run.plan) is not None:
+            runs.append((each, ran_with(run, plan, None, {}, batch_of(run), recorded=True)))
     for (each, _), ran in zip(runs, beside_each_other(ran for _, ran in runs), strict=True):
         for arm in each.arms or (each.arm,):
             groups[each.settings, each.gpus, arm].append(ran)
