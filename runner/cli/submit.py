@@ -18,7 +18,7 @@ from runner.cli.progress import slow
 from runner.cli.table import show
 from runner.core.errors import Exit, RunnerError, UsageError
 from runner.core.invocation import PROGRAM
-from runner.core.text import counted, printable, shape_text
+from runner.core.text import counted, printable, settings_text, shape_text
 from runner.model.backends import SCHEDULERS, run_runtime
 from runner.model.step import LIBRARY
 
@@ -130,7 +130,7 @@ def _submit_sweep(
     first = next(iter(made.jobs.values()))
     if dry_run:
         for key, values in made.values.items():
-            say(f"{made.name}.{key}: {', '.join(f'{name}={value}' for name, value in values.items())}")
+            say(f"{made.name}.{key}: {settings_text(values.items())}")
         array = made.array_script(len(made.jobs))
         way = (
             "an array, whose script comes first, and then that of run 1" if array else "a job each; the script of run 1"

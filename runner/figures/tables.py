@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from runner.core.columns import Cell, Column
-from runner.core.text import duration, first_of, percent, rate, seconds, span, with_span
+from runner.core.text import duration, first_of, percent, rate, seconds, settings_text, span, with_span
 from runner.model.figure import in_words
 from runner.model.report import AttemptTimes, ChainTimes, RankFacts, Row, RunReport
 from runner.model.study import Estimate, Loss, LossRow, PointFacts, StudyFacts
@@ -172,11 +172,6 @@ def losses_of(losses: Iterable[Loss], points: Sequence[PointFacts] = ()) -> list
         return in_words(dict.fromkeys(doubt for each in made_of for doubt in each.doubts))
 
     return [Lost(loss, row, doubts(loss)) for loss in losses for row in (loss.rows or (None,))]
-
-
-def settings_text(settings: Iterable[tuple[str, str]]) -> str:
-    """``batch-size=128, precision=fp32``; empty for none."""
-    return ", ".join(f"{name}={value}" for name, value in settings)
 
 
 def kind_text(row: Row) -> str:

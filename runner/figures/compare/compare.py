@@ -9,10 +9,9 @@ from pathlib import Path
 import msgspec
 
 from runner.core.errors import Exit, UsageError
-from runner.core.text import first_of, gpus_text, instead
+from runner.core.text import first_of, gpus_text, instead, settings_text
 from runner.figures.compare.launches import MeasuredLaunch, PointLaunches, Settings, compare_point, measured_launch
 from runner.figures.compare.references import against, none_fits, read_references, reference_for
-from runner.figures.tables import settings_text
 from runner.jobs.comparison import (
     FIX,
     beside_each_other,

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 
 from runner.core.columns import Table, for_page
-from runner.core.text import first_of, gpus_text, percent, rate, seconds
+from runner.core.text import first_of, gpus_text, percent, rate, seconds, settings_text
 from runner.figures import tables
 from runner.figures.report.charts import heat_map, losses, node_cells
 from runner.figures.report.curves import Axes, Reference, Series, curves, time_line
@@ -63,7 +63,7 @@ def _ideal_each(points: Sequence[PointFacts]) -> float | None:
 
 
 def _name(settings: Settings) -> str:
-    return tables.settings_text(settings) or "measured"
+    return settings_text(settings) or "measured"
 
 
 def _ideal(series: Sequence[Series], value: float, *, whole: bool = False) -> Reference:
@@ -191,10 +191,10 @@ def _of_unit(report: Report, key: str, title: str, rows: Sequence[Row]) -> Pictu
         values += [value for _, one in points for value in (one.value, one.high or 0.0)]
         values += [value for _, value in dots]
         is_single = is_single and len(own) == len(first)
-        name = tables.settings_text(kind) or ("run" if is_single else "first run of a size")
+        name = settings_text(kind) or ("run" if is_single else "first run of a size")
         series.append(Series(name, points, () if len(own) == len(first) else dots))
     best = max((row for row in rows if row.settings in kinds), key=lambda row: (row.gpus, row.per_gpu or 0.0))
-    of = f" ({tables.settings_text(best.settings)})" if best.settings else ""
+    of = f" ({settings_text(best.settings)})" if best.settings else ""
     says = f"{rate(best.per_gpu or 0.0)} {best.unit}/s per GPU at {gpus_text(best.gpus)}{of}. "
     says += "Limits are each run's own precision."
     if len(kinds) > 1:
