@@ -9,7 +9,7 @@ from runner.core.columns import Cell, Column
 from runner.core.text import duration, first_of, percent, rate, seconds, settings_text, span, with_span
 from runner.model.figure import in_words
 from runner.model.report import AttemptTimes, ChainTimes, RankFacts, Row, RunReport
-from runner.model.study import Estimate, Loss, LossRow, PointFacts, StudyFacts
+from runner.model.study import Estimate, Loss, LossRow, PointFacts, Setting, StudyFacts
 
 MOST_SERIES = 4
 _MOST_NODES = 4
@@ -205,21 +205,21 @@ def estimate_per_gpu(point: PointFacts) -> Estimate | None:
     return Estimate(whole.value / point.gpus, *shares)
 
 
-def curve(points: Iterable[PointFacts], settings: tuple[tuple[str, str], ...], arm: str = "full") -> list[PointFacts]:
+def curve(points: Iterable[PointFacts], settings: Setting, arm: str = "full") -> list[PointFacts]:
     """The points of one arm and setting that have a figure, smallest size first."""
     own = [point for point in points if point.arm == arm and point.settings == settings and point.images_per_s]
     return sorted(own, key=lambda point: point.gpus)
 
 
-def all_settings(points: Iterable[PointFacts]) -> list[tuple[tuple[str, str], ...]]:
+def all_settings(points: Iterable[PointFacts]) -> list[Setting]:
     """Every setting of the points, in their order."""
     return list(dict.fromkeys(point.settings for point in points))
 
 
-def main_settings(study: StudyFacts) -> list[tuple[tuple[str, str], ...]]:
+def main_settings(study: StudyFacts) -> list[Setting]:
     """The settings that are drawn: those of the greatest figures at the largest size, the greatest first."""
 
-    def rank(settings: tuple[tuple[str, str], ...]) -> tuple[int, float]:
+    def rank(settings: Setting) -> tuple[int, float]:
         own = curve(study.points, settings)
         last = own[-1].images_per_s if own else None
         return (-own[-1].gpus if own else 0, -(last.value if last else 0.0))

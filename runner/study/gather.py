@@ -37,6 +37,7 @@ from runner.model.study import (
     Loss,
     PointFacts,
     Scaling,
+    Setting,
     Study,
     StudyFacts,
 )
@@ -46,7 +47,6 @@ from runner.statistics.single_gpus import launches_of_size, log_rates, single_gp
 from runner.study import one_allocation
 from runner.study.attempts import Attempt, attempt_of, decisive, states, without_verdict
 from runner.study.directory import StudyDirectory, ids, index, read
-from runner.study.plan import Setting
 from runner.study.sameness import only_first_program, only_own, run_differences
 
 _SHORTEST_S, _LONGEST_S = 0.5, 10.0  # between two looks of one that waits

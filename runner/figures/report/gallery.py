@@ -16,11 +16,10 @@ from runner.figures.report.curves import Axes, Reference, Series, curves, time_l
 from runner.figures.report.picture import Drawing, Picture, svg
 from runner.figures.report.summary import largest_point
 from runner.model.report import Report, Row, RunReport, StepTimes
-from runner.model.study import Estimate, PointFacts, StudyFacts
+from runner.model.study import Estimate, PointFacts, Setting, StudyFacts
 
 _MOST_TIME_LINES = 4
 MOST_ROWS = 200  # of a table on the page; the files have all
-Settings = tuple[tuple[str, str], ...]
 _CURVE = "Curve over the number of GPUs."
 
 
@@ -62,7 +61,7 @@ def _ideal_each(points: Sequence[PointFacts]) -> float | None:
     return None
 
 
-def _name(settings: Settings) -> str:
+def _name(settings: Setting) -> str:
     return settings_text(settings) or "measured"
 
 
@@ -81,7 +80,7 @@ def _expected(report: Report, each: float) -> Reference:
     return Reference("expected", tuple(points))
 
 
-def _scaling(study: StudyFacts, report: Report, by_setting: Mapping[Settings, list[PointFacts]]) -> Iterator[Picture]:
+def _scaling(study: StudyFacts, report: Report, by_setting: Mapping[Setting, list[PointFacts]]) -> Iterator[Picture]:
     left_out = len(tables.all_settings(study.points)) - len(by_setting)
     more = f" {left_out} more settings are in the table." if left_out > 0 else ""
     series = []
@@ -115,7 +114,7 @@ def _scaling(study: StudyFacts, report: Report, by_setting: Mapping[Settings, li
 
 
 def _efficiency(
-    study: StudyFacts, report: Report, by_setting: Mapping[Settings, list[PointFacts]], ideal: float | None
+    study: StudyFacts, report: Report, by_setting: Mapping[Setting, list[PointFacts]], ideal: float | None
 ) -> Iterator[Picture]:
     series, many = [], len(by_setting) > 1
     for settings, points in by_setting.items():
@@ -143,7 +142,7 @@ def _efficiency(
     yield _picture(report, "efficiency", title, says, _CURVE, drawing, _points_table(study, report))
 
 
-def _whole(study: StudyFacts, report: Report, by_setting: Mapping[Settings, list[PointFacts]]) -> Picture:
+def _whole(study: StudyFacts, report: Report, by_setting: Mapping[Setting, list[PointFacts]]) -> Picture:
     """Throughput of the whole world, both axes by factors."""
     series = [
         Series(_name(settings), tuple((point.gpus, point.images_per_s) for point in points if point.images_per_s))
@@ -177,7 +176,7 @@ def _of_runs(report: Report) -> Iterator[Picture]:
 
 def _of_unit(report: Report, key: str, title: str, rows: Sequence[Row]) -> Picture:
     """Of runs that count the same."""
-    largest: dict[Settings, int] = {}
+    largest: dict[Setting, int] = {}
     for row in rows:
         largest[row.settings] = max(row.gpus, largest.get(row.settings, 0))
     kinds = sorted(largest, key=lambda kind: -largest[kind])[: tables.MOST_SERIES]

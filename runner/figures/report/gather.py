@@ -34,7 +34,7 @@ from runner.model.expectation import Comparison
 from runner.model.figure import OWN_OF_A_POINT, figure_keys, in_words, shared_doubts
 from runner.model.plan import PlanRecord
 from runner.model.report import NamedFact, RankFacts, Report, Row, RunReport, StepTimes
-from runner.model.study import BASES, LaunchFacts, StudyFacts
+from runner.model.study import BASES, LaunchFacts, Setting, StudyFacts
 from runner.model.verdict import Verdict
 from runner.sites.loader import read_site
 from runner.statistics.stragglers import Stragglers
@@ -362,7 +362,7 @@ def _comparisons(
     ), ""
 
 
-def _one_gpu(study: StudyFacts, settings: tuple[tuple[str, str], ...], rows: Sequence[Row]) -> OneGpu | None:
+def _one_gpu(study: StudyFacts, settings: Setting, rows: Sequence[Row]) -> OneGpu | None:
     """The study's rate of one GPU, with its interval over launches; None where it has none."""
     alone = [row for row in rows if row.gpus == 1 and row.state == "proven" and row.settings == settings]
     bases = (point for arm in BASES for point in curve(study.points, settings, arm) if point.gpus == 1)
