@@ -60,10 +60,9 @@ def show_site(site: str, as_json: bool) -> int:
         return answer(None, _lines(shown, proven), as_json=False)
     from runner.cli.results import ShownSite
 
-    records = {"runtimes": proven.runtimes, "nccl_between_gpus": proven.between_gpus, "ignored": proven.ignored}
     section = SCHEDULERS[shown.scheduler].section
     settings = {section: shown.scheduler_settings} if section in ShownSite.__struct_fields__ else {}
-    return json_output.show(msgspec.to_builtins(shown) | settings | {"proven_on_gpus": records})
+    return json_output.show(msgspec.to_builtins(shown) | settings | {"proven_on_gpus": proven})
 
 
 @command.command("set")
@@ -199,6 +198,6 @@ def _runtime_lines(site: Site, proven: Proven) -> Iterator[str]:
             yield f"    {' '.join(line)}"
         if way.environment:
             yield f"    {way.kind} {way.environment}: {PROGRAM} env create {way.environment}"
-    yield f"  NCCL between GPUs: {proven.between_gpus or 'UNPROVEN: no record of `prove` on several GPUs'}"
+    yield f"  NCCL between GPUs: {proven.nccl_between_gpus or 'UNPROVEN: no record of `prove` on several GPUs'}"
     for path, why in proven.ignored.items():
         yield f"  record {path} proves nothing here: {why}"
