@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from runner.cli import json_output
-from runner.cli.options import JSON, answer, by_shell, say, setting
+from runner.cli.options import JSON, answer, by_shell, say, setting, show_findings
 from runner.core.errors import Exit
 from runner.core.invocation import PROGRAM
 from runner.core.strict_yaml import document_of
@@ -132,9 +132,7 @@ def check_site(site: str, offline: bool, on_node: bool, options: tuple[tuple[str
             say(f"unknown [{unknown.key}] {unknown.where}: {unknown.how}")
         for unknown in report.defaulted:
             say(f"warning [{unknown.key}] {unknown.where}: left to the default: {unknown.how}")
-        for finding in report.findings:
-            label = "refused" if finding.severity == "refuse" else "warning"
-            say(f"{label} [{finding.code}]: {finding.what}\n  fix ({finding.who}): {finding.fix}")
+        show_findings(report.findings, override=False)
     error = _first_problem(report)
     return answer(report, report.remarks, as_json=as_json, exit_code=report.exit_code, error=error)
 
