@@ -149,10 +149,11 @@ class Runs(list[Run]):
 
     def _repr_html_(self) -> str:
         from runner.core.columns import Column, as_html
+        from runner.core.text import settings_text
 
         columns: tuple[Column[Run], ...] = (
             Column("run", lambda each: each.id),
-            Column("values", lambda each: ", ".join(f"{name}={value}" for name, value in each._files.swept.items())),
+            Column("values", lambda each: settings_text(each._files.swept.items())),
             Column("GPUs", lambda each: str(plan.gpus) if (plan := each._files.plan) else ""),
             Column("result", lambda each: verdict.outcome if (verdict := each.verdict) else "not judged yet"),
         )

@@ -39,6 +39,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deal the modules to the processes of pytest-xdist: else those of one directory, most of which wait, come last."""
+    if hasattr(config, "workerinput"):
+        modules = dict.fromkeys(item.path for item in items)
+        turns = {path: number % config.workerinput["workercount"] for number, path in enumerate(modules)}
+        items.sort(key=lambda item: turns[item.path])
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """A failure of the earlier run is one of this run. With ``-k``, one of the two may have no test."""

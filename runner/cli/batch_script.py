@@ -48,6 +48,7 @@ def run_script(
     Args:
         words: the script, and its own arguments. given: options of a job, by their fields. typed: the command line.
     """
+    from runner.cli.submit import attend
     from runner.preparation.options import FIELDS
 
     script = Path(words[0])
@@ -67,21 +68,8 @@ def run_script(
     run = _submit(script, words[1:], given, typed)
     if not as_json:
         click.echo(f"job {run.submitted.job_id}: {script}, as it is\nrun {run.run_id}: {run.path}")
-    if flags["follow"]:
-        from runner.cli.logs import follow_to_verdict
-        from runner.jobs.logs import Selection
-
-        return follow_to_verdict(run, Selection(), prefixed=False, cancel_on_interrupt=flags["cancel_on_interrupt"])
-    if flags["wait"]:
-        from runner.cli.wait import wait_and_judge
-
-        return wait_and_judge(run, timeout_s=None, as_json=as_json, cancel_on_interrupt=flags["cancel_on_interrupt"])
-    if as_json:
-        from runner.cli import json_output
-        from runner.jobs.facts import run_facts
-
-        return json_output.show(run_facts(run, None))
-    return Exit.GOOD
+    waiting = {name: flags[name] for name in ("wait", "follow", "cancel_on_interrupt")}
+    return attend(run, **waiting, as_json=as_json)
 
 
 def _submit(script: Path, arguments: Sequence[str], given: Mapping[str, Any], typed: Sequence[str]) -> Any:

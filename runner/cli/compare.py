@@ -10,7 +10,7 @@ import click
 
 from runner.cli import json_output
 from runner.cli.json_output import of_findings
-from runner.cli.options import JSON, by_shell
+from runner.cli.options import JSON, by_shell, show_findings
 from runner.cli.table import NARROWEST, show, width_of_terminal, wrapped_all
 from runner.core import files
 from runner.core.columns import GAP
@@ -107,11 +107,7 @@ def _problem(compared: Compared, code: Exit) -> Problem | None:
 
 
 def _show(compared: Compared) -> None:
-    for finding in compared.findings:
-        label = "forced" if finding.forced else "refused"
-        show([f"{label} [{finding.code}]: {finding.what}", f"  fix: {finding.fix}"], err=True)
-        if label == "refused" and compared.second:
-            show([f"  override: --force {finding.code}"], err=True)
+    show_findings(compared.findings, override=bool(compared.second))
     for point in compared.points:
         show([" ".join((gpus_text(point.gpus), *point.settings))])
         _lines(text.point_lines(point, compared))

@@ -13,7 +13,7 @@ from runner.cli.options import JSON, SIGN, answer, by_shell, path_option
 from runner.cli.table import field_lines
 from runner.core import files
 from runner.core.errors import Exit, InfrastructureError, NotProvenError, UsageError
-from runner.core.text import counted, gpus_text, percent, printable, rate, span, with_span
+from runner.core.text import counted, gpus_text, percent, printable, rate, settings_text, span, with_span
 from runner.figures.export import WRITERS
 from runner.jobs.directory import Run
 from runner.model.figure import in_words
@@ -121,12 +121,12 @@ def study_fields(study: BundledStudy, unit: str) -> Iterator[tuple[str, str]]:
     yield from (("gap", f"{each}; figures without it may be chosen ones") for each in study.gaps)
     yield from (("log", each) for each in study.log)
     for point in study.points:
-        settings = "".join(f" {name}={value}" for name, value in point.settings)
         whole, of_one = point.images_per_s, point.efficiency_of_one
         figure = f"{with_span(whole.value, whole.low, whole.high, rate)} {unit}/s" if whole else "not proven"
         kind = f" ({point.scaling} scaling)" if point.scaling else ""
         efficiency = f", {with_span(of_one.value, of_one.low, of_one.high)} of one GPU{kind}" if of_one else ""
-        made_of = f"{gpus_text(point.gpus)}{settings}, {point.arm}, {point.proven} of {point.wanted}"
+        which = filter(None, (gpus_text(point.gpus), settings_text(point.settings), point.arm))
+        made_of = f"{', '.join(which)}, {point.proven} of {point.wanted}"
         doubts = f"; {in_words(point.doubts)}" if point.doubts else ""
         yield "", f"{made_of}: {figure}{efficiency}{f'; no efficiency: {point.why}' if point.why else ''}{doubts}"
     for loss in study.losses:

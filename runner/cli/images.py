@@ -22,7 +22,7 @@ from runner.cli.progress import display
 from runner.cli.table import horovod_summary
 from runner.core.errors import Exit, RefusedError
 from runner.core.invocation import PROGRAM
-from runner.core.text import counted
+from runner.core.text import age, counted
 from runner.images import reference
 from runner.images.store import image_files, integrity, store
 from runner.images.store.stored_image import SUFFIXES, BrokenSidecar, StoredImage, form_of
@@ -251,10 +251,12 @@ def _lines(row: dict[str, Any]) -> tuple[str, ...]:
     size = f"{row['size_bytes'] / 1e6:8.0f} MB"
     if row["age_s"] is None:
         return row["path"], f"  {size}  UNKNOWN: {row['problem']}"
-    age = max(0, row["age_s"])
-    old = f"{age // 86400} d" if age >= 86400 else f"{age // 3600} h" if age >= 3600 else f"{age // 60} min"
     digest = row["digest"].removeprefix("sha256:")[:12] or "-"
     runs = row["runs"]
     used = f"{counted(len(runs), 'run')}, last {runs[0]}" if runs else "no runs"
     state = f"  NOT WHOLE: {row['problem']}" if row["problem"] else ""
-    return row["reference"], f"  {size}  {row['format']}  {digest}  {old} old  {used}{state}", f"  {row['path']}"
+    return (
+        row["reference"],
+        f"  {size}  {row['format']}  {digest}  {age(row['age_s'])} old  {used}{state}",
+        f"  {row['path']}",
+    )

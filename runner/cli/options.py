@@ -12,10 +12,12 @@ import click
 
 from runner.cli.table import show
 from runner.core.errors import Exit
-from runner.core.text import plain
+from runner.core.text import plain, printable
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
+
+    from runner.model.plan import Finding
 
 Decorator = Callable[[Any], Any]
 
@@ -78,6 +80,16 @@ def say(line: str) -> None:
 def warn(text: str) -> None:
     """Print a warning."""
     say(f"warning: {text}")
+
+
+def show_findings(findings: Iterable[Finding], *, override: bool = True) -> None:
+    """Print what checks have to say. ``override``: and what overrides one that refuses."""
+    for finding in findings:
+        label = "forced" if finding.forced else "refused" if finding.severity == "refuse" else "warning"
+        what, fix = printable(finding.what), printable(finding.fix)  # they quote what an image says of itself
+        say(f"{label} [{finding.code}]: {what}\n  fix ({finding.who}): {fix}")
+        if override and label == "refused":
+            say(f"  override: --force {finding.code}")
 
 
 def answer(facts: object, lines: Iterable[str], *, as_json: bool, exit_code: int = Exit.GOOD, error: Any = None) -> int:

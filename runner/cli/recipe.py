@@ -48,8 +48,7 @@ def show_recipe(recipe: str, as_json: bool) -> int:
     """Show what RECIPE, a name or a folder, runs. Prints the command at each site, too."""
     loaded = recipes.read_recipe(recipe)
     at_sites = commands_at_sites(recipe, loaded.recipe, [sites.read_site(name) for name in sites.names()])
-    rows = [{"site": at.site, "command": at.command, "image": at.image, "needs": at.needs} for at in at_sites]
-    facts = msgspec.to_builtins(loaded.recipe) | {"directory": str(loaded.directory), "sites": rows}
+    facts = msgspec.to_builtins(loaded.recipe) | {"directory": str(loaded.directory), "sites": at_sites}
     lines = [*_lines(loaded.recipe, str(loaded.directory)), "  at each site (--dry-run prints the script):"]
     for at in at_sites:
         needs = f"   # needs your {', '.join(at.needs)}" if at.needs else ""

@@ -12,9 +12,9 @@ from runner.cli.study import loss_lines, point_lines
 from runner.cli.table import NARROWEST, width_of_terminal, wrapped_all
 from runner.core.columns import lines_of
 from runner.core.errors import UsageError
-from runner.core.text import gpus_text
+from runner.core.text import gpus_text, settings_text
 from runner.figures.report import writing
-from runner.figures.tables import attempt_columns, goodput_text, run_columns, settings_text
+from runner.figures.tables import attempt_columns, goodput_text, run_columns
 from runner.model.report import Report
 from runner.study.directory import find_subjects
 from runner.study.readers import bundle_of, report_of

@@ -23,9 +23,11 @@ from runner.model.request import Recipe
 from runner.model.site import Site
 from runner.model.study import PlannedStudy, StudyCancellation, StudyFacts
 from runner.model.verdict import ProofRecord
+from runner.preparation.new_recipe import UseAtSite
 from runner.preparation.site_check import SiteReport
 from runner.setup.cleaning import Cleaned
 from runner.sites.loader import Unknown
+from runner.sites.proofs import Proven
 
 
 class ImageRow(msgspec.Struct, frozen=True):
@@ -146,20 +148,11 @@ class Named(msgspec.Struct, frozen=True):
     description: str
 
 
-class RecipeAtSite(msgspec.Struct, frozen=True):
-    """How a recipe is submitted to a site; ``needs``: names of your values that the site needs."""
-
-    site: str
-    command: tuple[str, ...]
-    image: str
-    needs: tuple[str, ...]
-
-
 class ShownRecipe(Recipe, frozen=True, kw_only=True):
     """A recipe, its directory, and how it is submitted to each site."""
 
     directory: str
-    sites: list[RecipeAtSite]
+    sites: list[UseAtSite]
 
 
 class NewRecipe(msgspec.Struct, frozen=True):
@@ -171,18 +164,10 @@ class NewRecipe(msgspec.Struct, frozen=True):
     recipe: Recipe
 
 
-class ProvenAtSite(msgspec.Struct, frozen=True):
-    """What records prove of GPUs: runtime -> run, the run of NCCL between GPUs, record -> why it is ignored."""
-
-    runtimes: dict[str, str]
-    nccl_between_gpus: str
-    ignored: dict[str, str]
-
-
 class ShownSite(Site, frozen=True, kw_only=True):
     """A site, and what is proven on its GPUs; ``slurm`` and ``pbs`` are ``scheduler_settings`` of these schedulers."""
 
-    proven_on_gpus: ProvenAtSite
+    proven_on_gpus: Proven
     slurm: dict[str, Any] = {}
     pbs: dict[str, Any] = {}
 

@@ -11,7 +11,7 @@ import click
 
 from runner.cli import json_output
 from runner.cli.job_options import ReferringCommand, given, job_options, typed, upgraded
-from runner.cli.options import by_shell, say, warn
+from runner.cli.options import by_shell, say, show_findings, warn
 from runner.cli.progress import slow
 from runner.cli.table import show, width_of_terminal
 from runner.core.errors import Exit, UsageError
@@ -145,7 +145,6 @@ class _Terminal:
 
     def planned(self, planned: PlannedStudy) -> None:
         from runner.cli.study import cost_lines
-        from runner.cli.submit import show_findings
 
         chosen = next(each for each in planned.costs if each.way == planned.way)
         width = width_of_terminal(err=self._as_json)

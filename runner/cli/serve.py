@@ -14,7 +14,7 @@ import click
 from runner.cli.job_options import ReferringCommand, job_options
 from runner.cli.options import say, warn
 from runner.cli.progress import slow
-from runner.cli.shell import by_hand, in_own_job, job_request, wait_until
+from runner.cli.shell import by_hand, in_own_job, job_request, wait_for_end, wait_until
 from runner.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -68,7 +68,6 @@ def _reading(token: Path) -> str:
 def _serve(kind: Kind, reach: Reach, run: Run) -> int:
     """Print the way to the server once it answers; returns its exit code once it has ended."""
     from runner.jobs import service
-    from runner.model.records import ExitRecord
 
     with slow("waiting for the server"):
         place = wait_until(run, lambda: run.read(service.PLACE, service.Place))
@@ -83,5 +82,4 @@ def _serve(kind: Kind, reach: Reach, run: Run) -> int:
     shown = token.read_text() if sys.stdout.isatty() else f"$({_reading(token)})"
     say("it answers; to reach it, type the first line on your own machine, and open the second in a browser there:")
     click.echo("\n".join(service.directions(run, place, reach, kind, shown)))
-    say("Ctrl-C here ends its job")
-    return wait_until(run, lambda: run.records.record(0, "exit", ExitRecord)).status
+    return wait_for_end(run)

@@ -99,11 +99,16 @@ def _access_to(run: Run) -> Access:
 
 
 def _use(run: Run, program: Sequence[str], access: Access | None) -> int:
-    from runner.model.records import ExitRecord
-
     if access is None:
         return _attach(run, program, 0)
     _show_ssh(run, 0, access)
+    return wait_for_end(run)
+
+
+def wait_for_end(run: Run) -> int:
+    """Until the job's program ends; returns its exit code."""
+    from runner.model.records import ExitRecord
+
     say("Ctrl-C here ends its job")
     return wait_until(run, lambda: run.records.record(0, "exit", ExitRecord)).status
 

@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from runner.cli import json_output
-from runner.cli.options import JSON, answer, by_shell, say, setting
+from runner.cli.options import JSON, answer, by_shell, say, setting, show_findings
 from runner.core.errors import Exit
 from runner.core.invocation import PROGRAM
 from runner.core.strict_yaml import document_of
@@ -60,10 +60,9 @@ def show_site(site: str, as_json: bool) -> int:
         return answer(None, _lines(shown, proven), as_json=False)
     from runner.cli.results import ShownSite
 
-    records = {"runtimes": proven.runtimes, "nccl_between_gpus": proven.between_gpus, "ignored": proven.ignored}
     section = SCHEDULERS[shown.scheduler].section
     settings = {section: shown.scheduler_settings} if section in ShownSite.__struct_fields__ else {}
-    return json_output.show(msgspec.to_builtins(shown) | settings | {"proven_on_gpus": records})
+    return json_output.show(msgspec.to_builtins(shown) | settings | {"proven_on_gpus": proven})
 
 
 @command.command("set")
@@ -133,9 +132,7 @@ def check_site(site: str, offline: bool, on_node: bool, options: tuple[tuple[str
             say(f"unknown [{unknown.key}] {unknown.where}: {unknown.how}")
         for unknown in report.defaulted:
             say(f"warning [{unknown.key}] {unknown.where}: left to the default: {unknown.how}")
-        for finding in report.findings:
-            label = "refused" if finding.severity == "refuse" else "warning"
-            say(f"{label} [{finding.code}]: {finding.what}\n  fix ({finding.who}): {finding.fix}")
+        show_findings(report.findings, override=False)
     error = _first_problem(report)
     return answer(report, report.remarks, as_json=as_json, exit_code=report.exit_code, error=error)
 
@@ -199,6 +196,6 @@ def _runtime_lines(site: Site, proven: Proven) -> Iterator[str]:
             yield f"    {' '.join(line)}"
         if way.environment:
             yield f"    {way.kind} {way.environment}: {PROGRAM} env create {way.environment}"
-    yield f"  NCCL between GPUs: {proven.between_gpus or 'UNPROVEN: no record of `prove` on several GPUs'}"
+    yield f"  NCCL between GPUs: {proven.nccl_between_gpus or 'UNPROVEN: no record of `prove` on several GPUs'}"
     for path, why in proven.ignored.items():
         yield f"  record {path} proves nothing here: {why}"

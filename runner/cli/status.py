@@ -17,7 +17,7 @@ from runner.cli.table import show, width_of_terminal
 from runner.core.columns import GAP, Column, for_terminal
 from runner.core.errors import Exit
 from runner.core.invocation import PROGRAM
-from runner.core.text import age, gpus_text, plain, rate
+from runner.core.text import age, gpus_text, plain, rate, settings_text
 from runner.model.figure import in_short
 from runner.model.output import ListedRun, State
 from runner.model.verdict import Outcome, Verdict
@@ -225,7 +225,8 @@ def run_lines(runs: Sequence[ListedRun], now: datetime, width: int | None) -> li
     gpus = Column[ListedRun]("GPUs", lambda each: str(each.gpus) if each.gpus else "", right=True)
     # What a narrow table leaves out: the id of a run contains its name, a result says that it has ended, and the id
     # finds all the rest.
-    swept = [Column[ListedRun]("values", values_text)] if any(each.values for each in runs) else []
+    values = Column[ListedRun]("values", lambda each: settings_text(each.values.items()))
+    swept = [values] if any(each.values for each in runs) else []
     whole: tuple[Column[ListedRun], ...] = (
         run, Column("name", values="name", leave=1), *swept, Column("job", _job), Column("state", values="state"), gpus,
         Column("site", values="site"), Column("age", old, right=True), Column("result", _result),
@@ -236,11 +237,6 @@ def run_lines(runs: Sequence[ListedRun], now: datetime, width: int | None) -> li
     )  # fmt: skip
     table = for_terminal(whole, runs, width, whole=True) or for_terminal(fewer, runs, width, whole=True)
     return table or [line for each in runs for line in _two_lines(each, now, width or 0)]
-
-
-def values_text(run: ListedRun) -> str:
-    """``lr=0.1, seed=2``: of a run of a sweep, what is its own."""
-    return ", ".join(f"{name}={value}" for name, value in run.values.items())
 
 
 def _job(run: ListedRun) -> str:

@@ -16,7 +16,7 @@ from runner.cli.wait import interrupted
 from runner.core.columns import GAP, Column, lines_of
 from runner.core.errors import Exit, UsageError
 from runner.core.invocation import PROGRAM
-from runner.core.text import age, counted, first_of, gpus_text, percent, plain
+from runner.core.text import age, counted, first_of, gpus_text, percent, plain, settings_text
 from runner.figures.tables import loss_columns, losses_of, point_columns
 from runner.jobs.directory import Run
 from runner.model.figure import OWN_OF_A_POINT, shared_doubts
@@ -248,14 +248,14 @@ def _notes(facts: StudyFacts) -> Iterator[str]:
 
 def _alone(gpus: SingleGpus, *, is_claim: bool) -> str:
     """Of a demonstration none is named as slow."""
-    setting = "".join(f", {name}={value}" for name, value in gpus.settings)
+    which = ", ".join(filter(None, (gpus.arm, settings_text(gpus.settings))))
     spread = "" if gpus.spread is None else f", standard deviation between them {percent(gpus.spread)}"
     slowest = ""
     if gpus.slowest and is_claim:
         slowest = f", slowest {gpus.slowest}: {percent(gpus.slowest_by or 0.0)} below the mean"
         slowest = slowest if gpus.launches >= 2 else "; one launch of each names none as slow"
     lacks = f"; not proven: {first_of(gpus.missing, _MOST_REASONS)}" if gpus.missing else ""
-    return f"{gpus.arm}{setting}: {gpus.gpus} of {gpus.wanted} GPUs, each alone{spread}{slowest}{lacks}"
+    return f"{which}: {gpus.gpus} of {gpus.wanted} GPUs, each alone{spread}{slowest}{lacks}"
 
 
 def _figure(value: float) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from runner.cli.job_options import JobCommand, command_line, given, job_options, request_of_call, typed
-from runner.cli.options import answer, path_option, say, setting, together
+from runner.cli.options import answer, path_option, say, setting, show_findings, together
 from runner.cli.progress import slow
 from runner.cli.table import show
 from runner.core.errors import Exit, RunnerError, UsageError
 from runner.core.invocation import PROGRAM
-from runner.core.text import counted, printable, shape_text
+from runner.core.text import counted, settings_text, shape_text
 from runner.model.backends import SCHEDULERS, run_runtime
 from runner.model.step import LIBRARY
 
@@ -130,7 +130,7 @@ def _submit_sweep(
     first = next(iter(made.jobs.values()))
     if dry_run:
         for key, values in made.values.items():
-            say(f"{made.name}.{key}: {', '.join(f'{name}={value}' for name, value in values.items())}")
+            say(f"{made.name}.{key}: {settings_text(values.items())}")
         array = made.array_script(len(made.jobs))
         way = (
             "an array, whose script comes first, and then that of run 1" if array else "a job each; the script of run 1"
@@ -192,22 +192,27 @@ def submit(
             run, job_id = start_chain(prepared, command_line(prepared, first))
     if not as_json:
         show_start(run, prepared.plan, job_id)
-    elif not wait:
-        from runner.cli import json_output
-        from runner.jobs.facts import run_facts
+    return attend(run, wait=wait, follow=follow, cancel_on_interrupt=cancel_on_interrupt, as_json=as_json)
 
-        return json_output.show(run_facts(run, None))
+
+def attend(run: Run, *, wait: bool, follow: bool, cancel_on_interrupt: bool, as_json: bool) -> int:
+    """Follow the logs of a run that was submitted, or wait for it, or print its facts; returns the exit code."""
     if follow:
         from runner.cli.logs import follow_to_verdict
         from runner.jobs.logs import one_rank
 
         logs = one_rank(0, script=True)
         return follow_to_verdict(run, logs, prefixed=False, cancel_on_interrupt=cancel_on_interrupt)
-    if not wait:
-        return Exit.GOOD
-    from runner.cli.wait import wait_for
+    if wait:
+        from runner.cli.wait import wait_for
 
-    return wait_for([run], as_json=as_json, cancel_on_interrupt=cancel_on_interrupt)
+        return wait_for([run], as_json=as_json, cancel_on_interrupt=cancel_on_interrupt)
+    if as_json:
+        from runner.cli import json_output
+        from runner.jobs.facts import run_facts
+
+        return json_output.show(run_facts(run, None))
+    return Exit.GOOD
 
 
 @click.command(cls=JobCommand)
@@ -324,16 +329,6 @@ def _asks_a_node(error: RunnerError) -> bool:
         path, detected = keep_detected()
     say(f"site: container runtimes there: {', '.join(detected.runtimes) or 'none'}; kept in {path}")
     return bool(detected.runtimes)
-
-
-def show_findings(findings: Iterable[Finding]) -> None:
-    """Print what the checks have to say."""
-    for finding in findings:
-        label = "forced" if finding.forced else "refused" if finding.severity == "refuse" else "warning"
-        what, fix = printable(finding.what), printable(finding.fix)  # they quote what an image says of itself
-        say(f"{label} [{finding.code}]: {what}\n  fix ({finding.who}): {fix}")
-        if label == "refused":
-            say(f"  override: --force {finding.code}")
 
 
 def _show_written(run: Run, prepared: PreparedJob, *, as_json: bool) -> int:

@@ -141,6 +141,11 @@ def first_of(names: Sequence[str], most: int, separator: str = ", ") -> str:
     return f"{separator.join(names[:most])}{more}"
 
 
+def settings_text(settings: Iterable[tuple[str, str]]) -> str:
+    """``batch-size=128, precision=fp32``; empty for none."""
+    return ", ".join(f"{name}={value}" for name, value in settings)
+
+
 def instead(wrong: str, names: Iterable[str], otherwise: str) -> str:
     """``did you mean 'x'?``, or ``otherwise`` where no name is near."""
     near = nearest(wrong, names)

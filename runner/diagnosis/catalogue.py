@@ -22,6 +22,7 @@ from runner.model.exit_codes import (
     WRONG_NODES,
     codes,
 )
+from runner.model.job import JobState
 from runner.model.verdict import Outcome
 
 # Where a failure is looked for, and what the text is that its pattern is matched with.
@@ -500,3 +501,13 @@ def classify(source: Source, text: str, context: str = "") -> Failure:
     if (failure := find(source, text, context)) is None:
         raise LookupError(f"no failure of source {source!r} matches {text!r}")
     return failure
+
+
+def state_cause(failure: Failure, state: JobState, *, where: str = "", by: str = "") -> str:
+    """The cause of an end that the scheduler explains. ``where``, ``by``: what is known better than by its state."""
+    known = {
+        "where": where or (f" on {state.nodes}" if state.nodes else ""),
+        "by": by or (f" {state.reason}" if state.reason.startswith("by ") else "; the scheduler does not say by whom"),
+        "reason": f" ({state.reason})" if state.reason else "",
+    }
+    return failure.cause.format(state=state.name, nodes=state.nodes, **known)

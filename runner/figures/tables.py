@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from runner.core.columns import Cell, Column
-from runner.core.text import duration, first_of, percent, rate, seconds, span, with_span
+from runner.core.text import duration, first_of, percent, rate, seconds, settings_text, span, with_span
 from runner.model.figure import in_words
 from runner.model.report import AttemptTimes, ChainTimes, RankFacts, Row, RunReport
-from runner.model.study import Estimate, Loss, LossRow, PointFacts, StudyFacts
+from runner.model.study import Estimate, Loss, LossRow, PointFacts, Setting, StudyFacts
 
 MOST_SERIES = 4
 _MOST_NODES = 4
@@ -174,11 +174,6 @@ def losses_of(losses: Iterable[Loss], points: Sequence[PointFacts] = ()) -> list
     return [Lost(loss, row, doubts(loss)) for loss in losses for row in (loss.rows or (None,))]
 
 
-def settings_text(settings: Iterable[tuple[str, str]]) -> str:
-    """``batch-size=128, precision=fp32``; empty for none."""
-    return ", ".join(f"{name}={value}" for name, value in settings)
-
-
 def kind_text(row: Row) -> str:
     """In what a single run is another than those beside it: its arm, where that is not training, and its settings."""
     return ", ".join(filter(None, (row.arm and f"arm {row.arm}", settings_text(row.settings))))
@@ -210,21 +205,21 @@ def estimate_per_gpu(point: PointFacts) -> Estimate | None:
     return Estimate(whole.value / point.gpus, *shares)
 
 
-def curve(points: Iterable[PointFacts], settings: tuple[tuple[str, str], ...], arm: str = "full") -> list[PointFacts]:
+def curve(points: Iterable[PointFacts], settings: Setting, arm: str = "full") -> list[PointFacts]:
     """The points of one arm and setting that have a figure, smallest size first."""
     own = [point for point in points if point.arm == arm and point.settings == settings and point.images_per_s]
     return sorted(own, key=lambda point: point.gpus)
 
 
-def all_settings(points: Iterable[PointFacts]) -> list[tuple[tuple[str, str], ...]]:
+def all_settings(points: Iterable[PointFacts]) -> list[Setting]:
     """Every setting of the points, in their order."""
     return list(dict.fromkeys(point.settings for point in points))
 
 
-def main_settings(study: StudyFacts) -> list[tuple[tuple[str, str], ...]]:
+def main_settings(study: StudyFacts) -> list[Setting]:
     """The settings that are drawn: those of the greatest figures at the largest size, the greatest first."""
 
-    def rank(settings: tuple[tuple[str, str], ...]) -> tuple[int, float]:
+    def rank(settings: Setting) -> tuple[int, float]:
         own = curve(study.points, settings)
         last = own[-1].images_per_s if own else None
         return (-own[-1].gpus if own else 0, -(last.value if last else 0.0))

@@ -360,8 +360,12 @@ def ran_with(
     verdict: Verdict | None,
     code: Mapping[str, str],
     batch: tuple[float | None, bool] = (None, False),
+    *,
+    recorded: bool = False,
 ) -> Ran:
-    """What a run was, of what was read of it already; ``batch``: as of ``batch_of``."""
+    """What a run was, of what was read of it already; ``batch``: as of ``batch_of``. ``recorded``: with what its ranks
+    recorded, also without the code.
+    """
     report, (mean, varying) = run.records.report(0), batch
     return Ran(
         plan=plan,
@@ -372,7 +376,7 @@ def ran_with(
         code=code,
         changes=changes_of(run.code, run.content(CODE_DIFF)) if "commit" in code else None,
         trained=report.trained if report else {},
-        ran_with=inputs.ran_with(run) if code else None,
+        ran_with=inputs.ran_with(run) if code or recorded else None,
     )
 
 

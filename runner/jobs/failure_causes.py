@@ -16,7 +16,7 @@ from itertools import accumulate, islice
 import msgspec
 
 from runner.core.text import counted, first_of
-from runner.diagnosis.catalogue import FAILURES, Failure, classify, find
+from runner.diagnosis.catalogue import FAILURES, Failure, classify, find, state_cause
 from runner.diagnosis.logs import IMAGE_LOST, ContainerFault
 from runner.jobs.collect import Evidence
 from runner.model.backends import SCHEDULERS, run_runtime
@@ -81,14 +81,10 @@ def by_the_scheduler(evidence: Evidence) -> Verdict | None:
     failure = find("scheduler state", state.name, f"{state.reason}{' begun' if evidence.hosts else ''}")
     if failure is None:
         return None
-    where = f" on {state.nodes}" if state.nodes else ""
-    if evidence.failed_nodes:
-        where = f": {', '.join(evidence.failed_nodes)} failed"
-    by = f" {state.reason}" if state.reason.startswith("by ") else "; the scheduler does not say by whom"
-    if (cancelled := evidence.cancelled) is not None:
-        by = f" by {cancelled.user} on {cancelled.host}, through `cancel` or Ctrl-C"
-    reason = f" ({state.reason})" if state.reason else ""
-    reasons = [failure.cause.format(state=state.name, where=where, reason=reason, nodes=state.nodes, by=by)]
+    where = f": {', '.join(evidence.failed_nodes)} failed" if evidence.failed_nodes else ""
+    cancelled = evidence.cancelled
+    by = f" by {cancelled.user} on {cancelled.host}, through `cancel` or Ctrl-C" if cancelled else ""
+    reasons = [state_cause(failure, state, where=where, by=by)]
     reasons += filter(None, [failure.detail])
     crashed = _failed_before(evidence) if failure.code in _FROM_OUTSIDE else None
     if crashed is not None:

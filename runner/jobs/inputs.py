@@ -9,6 +9,8 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 
 from runner.jobs.directory import Run
 from runner.model.backends import job_variables
@@ -19,28 +21,8 @@ _OF_A_LAUNCH = (
     r"WANDB_(NAME|RUN\w*|GROUP|DIR|NOTES|TAGS)|(RUN|EXP|EXPERIMENT|JOB)_(NAME|ID|DIR)|(\w+_)?(PORT|SEED)"
     r"|(OUT(PUT)?|LOG(GING)?|SAVE)_?DIR"
 )
-# Variables of one job, rank, node or login.
-_PASSING = re.compile(
-    r"(SLURM|SBATCH|SALLOC|SRUN|PBS|PALS|PMI|PMIX_(?!MCA)|PRTE_(?!MCA)|OMPI_(?!MCA)|MPIEXEC|TORCHELASTIC)\w*"
-    r"|RUNNER_(?!METER_BATCH)\w*|HOROVOD_(RANK|SIZE|HOSTNAME|LOCAL|CROSS|GLOO|CONTROLLER|CPU)\w*|PET_\w+"
-    r"|(LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE)|ROLE_NAME|NODE_RANK|MASTER_(ADDR|PORT)|JOB_ID|TMPDIR|TMP|TEMP|TEMPDIR"
-    r"|(CUDA|NVIDIA|ROCR|HIP|GPU|ZE)_(VISIBLE_DEVICES|DEVICE_ORDINAL|AFFINITY_MASK)"
-    r"|(SSH|XDG|DBUS|TMUX|VSCODE|GIT|GPG|WSL|SUDO|SYSTEMD|BASH_FUNC|_?_?LMOD|_ModuleTable|ENROOT|PYXIS|APPTAINER"
-    r"|SINGULARITY)(_|\d|%|$)\w*.*|(KRB5|JUPYTER|JPY|IPYTHON)\w*|TERM(INFO|CAP|_(PROGRAM\w*|SESSION_ID|FEATURES))?|LESS(OPEN|CLOSE|CHARSET|HISTFILE)?"
-    r"|LC_(ALL|CTYPE|NUMERIC|TIME|COLLATE|MONETARY|MESSAGES|PAPER|NAME|ADDRESS|TELEPHONE|MEASUREMENT|IDENTIFICATION|TERMINAL\w*)"
-    r"|HIST(SIZE|FILE\w*|CONTROL|IGNORE|TIMEFORMAT)|SESSION_MANAGER|CH_RUNNING"
-    r"|UV|HOST|HOSTNAME|PWD|OLDPWD|SHLVL|_|COLUMNS|LINES|LS_COLORS|COLORTERM|COLORFGBG|DISPLAY|XAUTHORITY|WAYLAND_DISPLAY"
-    r"|WINDOWID|STY|EDITOR|VISUAL|PAGER|MANPAGER|PS1|PROMPT(_COMMAND|_DIRTRIM)?|MAIL|LOGNAME|USER|USERNAME|LANG|LANGUAGE|TZ|NO_COLOR"
-    r"|INVOCATION_ID|JOURNAL_STREAM|MANAGERPID|PYTHONUNBUFFERED|NVIDIA_(CTK|DRIVER)\w*"
-    r"|(MAN|INFO)?PATH|SHELL|BROWSER|CI|MOTD_SHOWN|DESKTOP_SESSION|GDMSESSION|XMODIFIERS|INSIDE_EMACS|CHROME_DESKTOP|ORIGINAL_XDG\w*|DESKTOP_STARTUP_ID|WINDOWPATH|PYTHONSTARTUP|BUNDLED_DEBUGPY_PATH|PYCHARM_HOSTED|CURSOR_TRACE_ID"
-    r"|PS2|LSCOLORS|S_COLORS|REMOTEHOST|WSLENV|MEMORY_PRESSURE_\w+|which_declare|_CE_(CONDA|M)|MFLAGS"
-    r"|CLICOLOR|FORCE_COLOR|GREP_COLORS?|LOADEDMODULES|_LMFILES_|SCREENDIR|ZDOTDIR"
-    r"|(ALACRITTY|ANSI|BYOBU|CONDA|DEBUGINFOD|DIRENV|FZF|GHOSTTY|GNOME|GTK|GUESTFISH|HOMEBREW|ITERM|KDE|KITTY|KONSOLE|MODULES_(CMD|LM|RUN|USE)|NVIM|NVM|PYENV|QT_(ACC|AUTO|IM|PLUG|QPA|SC|X)\w*"
-    r"|POWERLEVEL9K|P9K|PYDEVD|SELINUX|STARSHIP|UV_(CACHE|INDEX|LINK|PROJECT|PYTHON|RUN)|VIRTUAL_ENV|VTE|WEZTERM|WT_(PROFILE|SESSION)|XTERM|ZELLIJ)(_\w+)?|MAKE(LEVEL|FLAGS)|MODULE(PATH|SHOME)"
-    rf"|{_OF_A_LAUNCH}|WANDB_SERVICE|MLFLOW_RUN\w*|(\w+_)?(TIMESTAMP|DATE)"
-    r"|PYTHONHASHSEED|((BEGIN|CURRENT|JOB|LAUNCH|RUN|START|SUBMIT)_?)?TIME"
-)
-# What these set by the number of ranks, or have in their arguments.
+_PASSING = Path(__file__).with_name("passing_variables.txt")
+# What starters set by the number of ranks, or have in their arguments.
 _OF_A_STARTER = re.compile(
     r"sys\.argv|OMP_NUM_THREADS|(TORCH_)?NCCL_ASYNC\w*|TORCH_(NCCL|FR|DIST)\w*|(ACCELERATE|FSDP|DEEPSPEED)_\w*"
 )
@@ -89,7 +71,13 @@ Named = Callable[[Sequence[RanWith]], list[str]]
 
 def is_passing(variable: str) -> bool:
     """Whether a variable is one of a single job, rank, node or login."""
-    return _PASSING.fullmatch(variable) is not None or variable.startswith(job_variables())
+    return _passing().fullmatch(variable) is not None or variable.startswith(job_variables())
+
+
+@cache
+def _passing() -> re.Pattern[str]:
+    lines = _PASSING.read_text("utf-8").splitlines()
+    return re.compile("|".join((*" ".join(line for line in lines if line[:1] != "#").split(), _OF_A_LAUNCH)))
 
 
 def without_names(words: Iterable[str]) -> list[str]:

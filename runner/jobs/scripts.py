@@ -19,14 +19,14 @@ from typing import TypeVar
 import msgspec
 
 from runner import __version__
-from runner.backends.schedulers import Scheduler, scheduler_module
+from runner.backends.schedulers import scheduler_module
 from runner.core import files, process
 from runner.core.errors import NotAcceptedError, RunnerError, UnknownStateError
-from runner.diagnosis.catalogue import find
+from runner.diagnosis.catalogue import find, state_cause
 from runner.diagnosis.logs import telling
 from runner.jobs import code_record, directory
 from runner.jobs.directory import CODE, CODE_DIFF, COMMAND, JOB, PROVENANCE, SCRIPT, Run, linked
-from runner.jobs.states import clients_of
+from runner.jobs.states import Elsewhere, clients_of
 from runner.model.backends import SCHEDULERS
 from runner.model.job import CommandLine, JobState, Provenance, SchedulerRecord, Submitted
 from runner.model.verdict import Verdict
@@ -78,33 +78,14 @@ def job_of_others(job_id: str) -> JobOfOthers | None:
     return None
 
 
-class OfScript:
+class OfScript(Elsewhere):
     """The scheduler of such a job, which starts in a directory that is not its run's."""
 
-    def __init__(self, scheduler: Scheduler, record: SchedulerRecord) -> None:
-        self.clients = scheduler.clients
-        self._scheduler = scheduler
-        self._directory = Path(record.directory)
-
-    def submit(self, run_directory: Path, script: str) -> str:
-        """Never: ``submit_script`` does."""
-        raise NotAcceptedError(f"{script} was submitted as it is", where=str(run_directory))
+    _started = "was submitted as it is"
 
     def find(self, run_directory: Path) -> str | None:  # noqa: ARG002
         """None: other jobs start in the same directory."""
         return None
-
-    def state(self, job_id: str, run_directory: Path) -> JobState:  # noqa: ARG002
-        """As of any job."""
-        return self._scheduler.state(job_id, self._directory)
-
-    def states(self, jobs: Mapping[Path, str]) -> dict[Path, JobState]:
-        """One after another, as several may start in one directory."""
-        return {run: self.state(job_id, run) for run, job_id in jobs.items()}
-
-    def cancel(self, job_id: str) -> None:
-        """As of any job."""
-        self._scheduler.cancel(job_id)
 
 
 def submit_script(
@@ -190,10 +171,7 @@ def judge_script(end: ScriptEnd) -> Verdict:
     log = f"{end.log}: {line}" if line else ""
     failure = find("scheduler state", state.name, state.reason)
     if failure is not None:
-        where = f" on {state.nodes}" if state.nodes else ""
-        by = f" {state.reason}" if state.reason.startswith("by ") else "; the scheduler does not say by whom"
-        reason = f" ({state.reason})" if state.reason else ""
-        cause = failure.cause.format(state=state.name, where=where, reason=reason, nodes=state.nodes, by=by)
+        cause = state_cause(failure, state)
         return Verdict(failure.outcome, (cause,), fix=failure.fix, who=failure.who, log=log)
     if state.phase != "ended":
         fix = f"see its output, {end.log}, and the site's accounting" if end.log else "see the site's accounting"

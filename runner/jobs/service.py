@@ -74,11 +74,15 @@ def program_of(kind: Kind, words: Sequence[str], request: Request, site: Site, *
 
 def directions(run: Run, place: Place, reach: Reach, kind: Kind, token: str) -> tuple[str, str]:
     """The command of the tunnel on a person's machine, and what to open in the browser there."""
-    name = socket.getfqdn()
-    login = os.environ.get("RUNNER_REMOTE_LOGIN") or f"{login_name()}@{name if '.' in name else socket.gethostname()}"
-    hops = ("-J", login, f"{login_name()}@{_node(run)}") if reach == "ssh" else (login,)
+    hops = ("-J", login(), f"{login_name()}@{_node(run)}") if reach == "ssh" else (login(),)
     tunnel = shlex.join(("ssh", "-N", "-L", f"{_LOCAL_PORT}:{_listening(run, place)}", *hops))
     return tunnel, f"http://localhost:{_LOCAL_PORT}/{f'{token}/' if kind == 'tensorboard' else f'?token={token}'}"
+
+
+def login() -> str:
+    """What a person's machine names this one by, for ssh."""
+    name = socket.getfqdn()
+    return os.environ.get("RUNNER_REMOTE_LOGIN") or f"{login_name()}@{name if '.' in name else socket.gethostname()}"
 
 
 def answers(run: Run, place: Place, reach: Reach) -> bool:

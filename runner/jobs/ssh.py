@@ -8,7 +8,6 @@ RUN/ssh/RANK/    for its owner alone
 from __future__ import annotations
 
 import shlex
-import socket
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,7 +18,7 @@ from runner.core import files, process
 from runner.core.errors import RefusedError
 from runner.jobs.beside import Place, place_beside
 from runner.jobs.directory import Run
-from runner.jobs.service import reach_of
+from runner.jobs.service import login, reach_of
 from runner.model.site import Site
 from runner.sites.user import login_name
 
@@ -54,22 +53,20 @@ def directions(run: Run, rank: int, access: Access) -> tuple[Path, str]:
     """A configuration for ssh on this machine, and the text of one for a person's machine. Raises as ``connection``."""
     place, directory = place_beside(run, rank), _prepared(run, rank)
     _write_session(directory, place)
-    name = socket.getfqdn()
-    login = f"{login_name()}@{name if '.' in name else socket.gethostname()}"
     user = f"User {login_name()}"
     if access == "site's sshd":
         of_node = [f"HostName {place.node}", user, "RequestTTY yes"]
         of_node.append(f"RemoteCommand {_escaped(str(directory / 'session'))}")
         hosts = place.plan.hosts if place.plan is not None else None
         here = [*of_node, *([f'Include "{hosts.config}"'] if hosts is not None and hosts.config else [])]
-        away = [*of_node, f"ProxyJump {login}"]
+        away = [*of_node, f"ProxyJump {login()}"]
     else:
         words = (*_own_program(), "shell", "--ssh", "--stdio", str(run.path), "--rank", str(rank))
         own = _without_tokens(directory)
         of_key = [f'IdentityFile "{own}/key"', "IdentitiesOnly yes"]
         known = [f'UserKnownHostsFile "{own}/known_hosts"', "GlobalKnownHostsFile /dev/null"]
         here = [user, *of_key, "StrictHostKeyChecking yes", *known, f"ProxyCommand {_escaped(*words)}"]
-        through = f"ProxyCommand ssh {login} {_escaped(shlex.join(words))}"
+        through = f"ProxyCommand ssh {login()} {_escaped(shlex.join(words))}"
         away = [user, "StrictHostKeyChecking accept-new", through]
     config = directory / "config"
     files.write_private(config, _host(run, here))

@@ -100,24 +100,50 @@ def _of_marker(marker: ExitMarker, allocation: JobState) -> JobState:
     return msgspec.structs.replace(allocation, phase="ended", name=name, reason="", exit_code=marker.exit)
 
 
-class InAllocation:
-    """The scheduler of such runs: that of the allocation's job, asked through its directory."""
+class Elsewhere:
+    """The scheduler of a run whose job it knows by another place than the run directory."""
 
-    def __init__(self, scheduler: Scheduler, allocation: Path, run: Run) -> None:
+    _started = ""  # by what instead of a submission
+
+    def __init__(self, scheduler: Scheduler, place: Path) -> None:
         self.clients = scheduler.clients
-        self._scheduler = scheduler
-        self._allocation = allocation
-        self._run = run
+        self._scheduler, self._place = scheduler, place
 
     def submit(self, run_directory: Path, script: str) -> str:
-        """Never: the allocation's script starts it."""
-        raise NotAcceptedError(f"{script} is started by the allocation", where=str(run_directory))
+        """Never."""
+        raise NotAcceptedError(f"{script} {self._started}", where=str(run_directory))
+
+    def find(self, run_directory: Path) -> str | None:  # noqa: ARG002
+        """As of any scheduler."""
+        return self._scheduler.find(self._place)
+
+    def state(self, job_id: str, run_directory: Path) -> JobState:  # noqa: ARG002
+        """As of any scheduler."""
+        return self._scheduler.state(job_id, self._place)
+
+    def states(self, jobs: Mapping[Path, str]) -> dict[Path, JobState]:
+        """One after another: several may have one place."""
+        return {run: self.state(job_id, run) for run, job_id in jobs.items()}
+
+    def cancel(self, job_id: str) -> None:
+        """As of any scheduler."""
+        self._scheduler.cancel(job_id)
+
+
+class InAllocation(Elsewhere):
+    """Of such runs: that of the allocation's job, asked through its directory."""
+
+    _started = "is started by the allocation"
+
+    def __init__(self, scheduler: Scheduler, allocation: Path, run: Run) -> None:
+        super().__init__(scheduler, allocation)
+        self._run = run
 
     def find(self, run_directory: Path) -> str | None:  # noqa: ARG002
         """The id of the allocation's job, as recorded, or as the scheduler knows it by its directory; None where that
         knows none. Raises NotAcceptedError: the scheduler did not accept it.
         """
-        own = Run(self._allocation)
+        own = Run(self._place)
         record, marker = own.submitted, own.marker
         if record is not None and record.refused:
             raise NotAcceptedError(record.refused, where=str(own.path), fix="fix the cause above; `scale --resume`")
@@ -130,12 +156,12 @@ class InAllocation:
         left = left_by(run_directory)
         if left.marker is not None and left.by_itself:  # whatever becomes of the allocation
             return launch_state(left, JobState("running"))
-        return launch_state(left_by(run_directory), self._scheduler.state(job_id, self._allocation))
+        return launch_state(left_by(run_directory), self._scheduler.state(job_id, self._place))
 
     def states(self, jobs: Mapping[Path, str]) -> dict[Path, JobState]:
         """The states of several such runs of this allocation, by one query."""
-        job_id = next(filter(None, jobs.values()), "") or self.find(self._allocation) or ""
-        known = self._scheduler.states({self._allocation: job_id})[self._allocation]
+        job_id = next(filter(None, jobs.values()), "") or self.find(self._place) or ""
+        known = self._scheduler.states({self._place: job_id})[self._place]
         return {run: launch_state(left_by(run), known) for run in jobs}
 
     def cancel(self, job_id: str) -> None:  # noqa: ARG002
@@ -155,29 +181,18 @@ class InAllocation:
             ) from None
 
 
-class InArray:
-    """The scheduler of a run that is a task of an array, which it knows by the task's place there."""
+class InArray(Elsewhere):
+    """Of a run that is a task of an array, known by the task's place there."""
+
+    _started = "is started by the array"
 
     def __init__(self, scheduler: Scheduler, run: Run, place: Path) -> None:
-        self.clients = scheduler.clients
-        self.cancel = scheduler.cancel
-        self._scheduler, self._run, self._place = scheduler, run, place
+        super().__init__(scheduler, place)
+        self._run = run
 
-    def submit(self, run_directory: Path, script: str) -> str:
-        """Never: the array is submitted."""
-        raise NotAcceptedError(f"{script} is started by the array", where=str(run_directory))
-
-    def find(self, run_directory: Path) -> str | None:  # noqa: ARG002
+    def state(self, job_id: str, run_directory: Path) -> JobState:
         """As of any scheduler."""
-        return self._scheduler.find(self._place)
-
-    def state(self, job_id: str, run_directory: Path) -> JobState:  # noqa: ARG002
-        """As of any scheduler."""
-        return _of_task(self._run, self._scheduler.state(job_id, self._place))
-
-    def states(self, jobs: Mapping[Path, str]) -> dict[Path, JobState]:
-        """As of any scheduler."""
-        return {run: self.state(job_id, run) for run, job_id in jobs.items()}
+        return _of_task(self._run, super().state(job_id, run_directory))
 
 
 class Together:
@@ -337,7 +352,7 @@ def connected(run: Run, record: Submitted) -> Scheduler:
 def _of_script(scheduler: Scheduler, record: SchedulerRecord) -> Scheduler:
     from runner.jobs.scripts import OfScript  # of no use for a run of ours
 
-    return OfScript(scheduler, record)
+    return OfScript(scheduler, Path(record.directory))
 
 
 def id_in_records(run: Run) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any, Final, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -13,13 +13,11 @@ from runner.model.job import CodeRecord, JobState, NodeShare, Phase, SchedulerRe
 from runner.model.plan import Finding, Plan
 from runner.model.records import GpuLoad
 from runner.model.request import RunArm
-from runner.model.study import ListedStudy, Loss, PointFacts, StudyCancellation, StudyFacts
+from runner.model.study import ListedStudy, Loss, PointFacts, StudyCancellation, StudyFacts, Time
 from runner.model.verdict import Outcome, Verdict
 
 # A key that is taken away or changes its meaning makes another version; a new key does not.
 SCHEMA: Final = "gpu-runner/1"
-
-Time = Annotated[datetime, msgspec.Meta(tz=True)]
 
 
 class Problem(msgspec.Struct, frozen=True):

@@ -6,17 +6,14 @@ seconds.
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Annotated, Literal
+from typing import Literal
 
 import msgspec
 
 from runner.model.expectation import Comparison, Signs
 from runner.model.figure import Doubt, FigureKeys
 from runner.model.output import RunFacts
-from runner.model.study import StudyFacts
-
-Time = Annotated[datetime, msgspec.Meta(tz=True)]
+from runner.model.study import Setting, StudyFacts, Time
 
 
 class RankFacts(msgspec.Struct, frozen=True):
@@ -76,7 +73,7 @@ class Row(FigureKeys, frozen=True):
     gpus: int
     state: str
     arm: str = ""
-    settings: tuple[tuple[str, str], ...] = ()
+    settings: Setting = ()
     repeat: int = 0
     per_gpu: float | None = None
     low: float | None = None

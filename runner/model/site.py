@@ -49,18 +49,13 @@ class AtRegistry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     token_service: str = ""
 
 
-class UserConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class UserConfig(AtSite, frozen=True, forbid_unknown_fields=True):
     """The file. ``site`` is the default of --site; the others hold wherever ``sites`` gives no other value.
 
     ``registries``: ``HOST[:PORT]`` of a registry -> what the user says of it.
     """
 
     site: str = ""
-    account: str = ""
-    project: str = ""
-    scratch: str = ""
-    field: str = ""
-    world: World | None = None
     sites: dict[str, AtSite] = {}
     registries: dict[str, AtRegistry] = {}
 

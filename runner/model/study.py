@@ -20,6 +20,7 @@ from runner.model.request import RequestRecord
 from runner.model.verdict import ArmFigure, Outcome
 
 Time = Annotated[datetime, msgspec.Meta(tz=True)]
+Setting = tuple[tuple[str, str], ...]  # options of a recipe, name and value
 
 # full: training as it is. coordination: as many tensors negotiated, a few bytes each. uncoupled: N worlds of one rank
 # at once. solo: one GPU alone, and solo-hooks: the same with the gradient hooks that a larger world has.
@@ -48,7 +49,7 @@ class Launch(msgspec.Struct, frozen=True):
     repeat: int
     place: int
     arms: tuple[Arm, ...] = ()
-    settings: tuple[tuple[str, str], ...] = ()
+    settings: Setting = ()
     node: int | None = None
     device: int | None = None
 
@@ -75,7 +76,7 @@ class Study(msgspec.Struct, frozen=True):
     way: Way
     gpus: tuple[int, ...]
     arms: tuple[Arm, ...]
-    settings: tuple[tuple[tuple[str, str], ...], ...]
+    settings: tuple[Setting, ...]
     repeats: int
     strong: bool
     launches: tuple[Launch, ...]
@@ -208,7 +209,7 @@ class PointFacts(msgspec.Struct, frozen=True):
 
     gpus: int
     arm: Arm
-    settings: tuple[tuple[str, str], ...]
+    settings: Setting
     proven: int
     wanted: int
     images_per_s: Estimate | None = None
@@ -234,7 +235,7 @@ class SingleGpus(msgspec.Struct, frozen=True):
     """
 
     arm: Arm
-    settings: tuple[tuple[str, str], ...]
+    settings: Setting
     gpus: int
     wanted: int
     launches: int = 0
@@ -270,7 +271,7 @@ class Loss(msgspec.Struct, frozen=True):
     """
 
     gpus: int
-    settings: tuple[tuple[str, str], ...]
+    settings: Setting
     efficiency: Estimate | None = None
     rows: tuple[LossRow, ...] = ()
     why: str = ""

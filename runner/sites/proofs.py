@@ -9,7 +9,7 @@ user's files can write records, too.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -93,13 +93,13 @@ class Proven:
 
     Attributes:
         runtimes: runtime -> one line on the GPU run that proved it.
-        between_gpus: one line on the run that proved NCCL between GPUs; empty for none.
+        nccl_between_gpus: one line on the run that proved NCCL between GPUs; empty for none.
         ignored: file -> why a record of this site proves nothing here.
     """
 
-    runtimes: dict[str, str] = field(default_factory=dict)
-    between_gpus: str = ""
-    ignored: dict[str, str] = field(default_factory=dict)
+    runtimes: dict[str, str]
+    nccl_between_gpus: str
+    ignored: dict[str, str]
 
 
 def user_records() -> Path:

@@ -15,7 +15,7 @@ from itertools import pairwise
 from statistics import fmean
 
 from runner.core.text import counted
-from runner.model.study import Estimate, Loss, LossRow, Way
+from runner.model.study import Estimate, Loss, LossRow, Setting, Way
 from runner.model.study import LaunchFacts as Launch
 from runner.model.verdict import ArmFigure
 from runner.statistics import single_gpus
@@ -141,9 +141,7 @@ class _Level:
     note: str = ""
 
 
-def attribution(
-    gpus: int, settings: tuple[tuple[str, str], ...], launches: Iterable[Launch], way: Way, *, strong: bool = False
-) -> Loss:
+def attribution(gpus: int, settings: Setting, launches: Iterable[Launch], way: Way, *, strong: bool = False) -> Loss:
     """Where the loss at one size goes, by launches of the whole study; ``why`` says why there is no attribution.
 
     Takes proven launches of this size that alternated between their arms in one process, and those of one GPU alone,

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean, stdev
 from typing import TypeVar
 
-from runner.model.study import LaunchFacts, SingleGpus
+from runner.model.study import LaunchFacts, Setting, SingleGpus
 
 Place = tuple[int, int]  # number of the node in the study's order, number of the GPU there; both from 0
 
@@ -101,7 +101,7 @@ def _place_of(each: LaunchFacts) -> Place:
 
 def single_gpus(launches: Iterable[LaunchFacts]) -> tuple[SingleGpus, ...]:
     """How the GPUs of a study differ alone, by arm and setting; empty where it is unknown which GPU a launch was on."""
-    groups: dict[tuple[tuple[tuple[str, str], ...], str], list[LaunchFacts]] = defaultdict(list)
+    groups: dict[tuple[Setting, str], list[LaunchFacts]] = defaultdict(list)
     for each in launches:
         if each.launch.node is not None:
             groups[each.launch.settings, each.launch.arm].append(each)

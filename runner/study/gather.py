@@ -19,10 +19,9 @@ from runner.core.errors import UnknownStateError
 from runner.core.invocation import PROGRAM
 from runner.core.text import gpus_text, percent
 from runner.jobs.campaign import log_remarks
-from runner.jobs.comparison import ONE_BATCH, SAME_BATCH, Ran, batch_of, beside_each_other, unlike
+from runner.jobs.comparison import ONE_BATCH, SAME_BATCH, Ran, batch_of, beside_each_other, ran_with, unlike
 from runner.jobs.cost import gpu_hours
 from runner.jobs.directory import NODES, Gaps, Run
-from runner.jobs.inputs import ran_with
 from runner.jobs.life import Warn, finish
 from runner.jobs.states import Answers
 from runner.jobs.watch import REAL_CLOCK, Clock
@@ -38,6 +37,7 @@ from runner.model.study import (
     Loss,
     PointFacts,
     Scaling,
+    Setting,
     Study,
     StudyFacts,
 )
@@ -47,7 +47,6 @@ from runner.statistics.single_gpus import launches_of_size, log_rates, single_gp
 from runner.study import one_allocation
 from runner.study.attempts import Attempt, attempt_of, decisive, states, without_verdict
 from runner.study.directory import StudyDirectory, ids, index, read
-from runner.study.plan import Setting
 from runner.study.sameness import only_first_program, only_own, run_differences
 
 _SHORTEST_S, _LONGEST_S = 0.5, 10.0  # between two looks of one that waits
@@ -189,11 +188,8 @@ def _unequal(study: Study, proven: Mapping[str, Run]) -> Mapping[_Point, tuple[D
     curves: dict[tuple[Setting, Arm], list[Ran]] = defaultdict(list)
     runs: list[tuple[Launch, Ran]] = []
     for each in study.launches:
-        if each.key in proven and (plan := proven[each.key].plan) is not None:
-            batch, varying = batch_of(run := proven[each.key])
-            report = run.records.report(0)
-            trained = report.trained if report else {}
-            runs.append((each, Ran(plan=plan, batch=batch, varying=varying, trained=trained, ran_with=ran_with(run))))
+        if (run := proven.get(each.key)) is not None and (plan := run.plan) is not None:
+            runs.append((each, ran_with(run, plan, None, {}, batch_of(run), recorded=True)))
     for (each, _), ran in zip(runs, beside_each_other(ran for _, ran in runs), strict=True):
         for arm in each.arms or (each.arm,):
             groups[each.settings, each.gpus, arm].append(ran)

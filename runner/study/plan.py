@@ -15,9 +15,7 @@ import msgspec
 
 from runner.core.errors import UsageError
 from runner.core.text import gpus_text, instead
-from runner.model.study import Arm, Launch, Study
-
-Setting = tuple[tuple[str, str], ...]
+from runner.model.study import Arm, Launch, Setting, Study
 
 ARMS: tuple[Arm, ...] = get_args(Arm)
 # What one process can alternate between, in the order of its windows; `full` is its main one.

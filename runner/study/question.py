@@ -20,12 +20,12 @@ from runner.jobs.cost import BUDGET, left_of_budget
 from runner.model.backends import RUNTIMES, SCHEDULERS
 from runner.model.plan import Finding, Plan
 from runner.model.request import Request
-from runner.model.study import REPEATS, Arm, Launch, Way, WayCost
+from runner.model.study import REPEATS, Arm, Launch, Setting, Way, WayCost
 from runner.planning.options import options_of
 from runner.preparation.job import PreparedJob
 from runner.preparation.program_source import imports
 from runner.preparation.request import recipe_of, refuse_missing_script
-from runner.study.plan import Setting, launch_options, launches, parse_arms, parse_settings, parse_sizes, turns
+from runner.study.plan import launch_options, launches, parse_arms, parse_settings, parse_sizes, turns
 
 # Until the first step, seconds: assumed; most of it is the framework's import.
 _START_S, _START_NATIVE_S = 60.0, 30.0

@@ -13,12 +13,13 @@ from runner.core.errors import NotProvenError, RunnerError, UsageError
 from runner.core.text import counted, instead
 from runner.figures.bundle.making import StudyToBundle, make
 from runner.figures.compare.compare import Side, side_of, side_of_runs
-from runner.figures.compare.launches import MeasuredLaunch, PointLaunches, Settings, measured_launch
+from runner.figures.compare.launches import MeasuredLaunch, PointLaunches, measured_launch
 from runner.figures.export import exported_run
 from runner.jobs.directory import LOG, STUDY, Gaps, Run
 from runner.jobs.life import Standing, Warn, standing
 from runner.model.output import ExportedRun, MadeBundle
 from runner.model.report import Report
+from runner.model.study import Setting
 from runner.study.directory import StudyDirectory, Subject, find_subject, find_sweep
 from runner.study.gather import facts, figures
 from runner.study.timeline import timelines
@@ -48,8 +49,8 @@ def side(text: str) -> Side:
         if f"{key}={value}" not in known:
             fix = instead(f"{key}={value}", known, f"it has {', '.join(sorted(known)) or 'none'}")
             raise UsageError(f"{study.path.name} has no setting {key}={value}", where=text, fix=fix)
-    proven: dict[tuple[int, Settings], list[MeasuredLaunch]] = defaultdict(list)
-    others: dict[tuple[int, Settings], int] = defaultdict(int)
+    proven: dict[tuple[int, Setting], list[MeasuredLaunch]] = defaultdict(list)
+    others: dict[tuple[int, Setting], int] = defaultdict(int)
     now = facts(study)
     gaps = {study.path: now.gaps}
     for each in now.launches:
@@ -67,7 +68,7 @@ def side(text: str) -> Side:
     return Side(text, {point: PointLaunches(tuple(each), others[point]) for point, each in proven.items()})
 
 
-def _chosen_settings(text: str) -> tuple[str, Settings]:
+def _chosen_settings(text: str) -> tuple[str, Setting]:
     """What names the study, and the settings whose points are meant; all without any."""
     if Path(text).exists() or ":" not in text:
         return text, ()

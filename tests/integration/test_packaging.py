@@ -1,5 +1,6 @@
 """What is released is what the checkout is: built, installed in an empty environment, and run from ``/``."""
 
+import os
 import re
 import shutil
 import stat
@@ -106,6 +107,14 @@ def test_the_pages_make_a_site_with_search_and_a_broken_link_makes_none(tmp_path
     with (tmp_path / "docs/jobs.md").open("a") as file:
         file.write("\n[Nothing](scale.md#no-such-heading)\n")
     assert "no-such-heading" in ran(words, code=1, cwd=tmp_path, timeout_s=TIMEOUT_S).err
+
+
+def test_where_its_packages_cannot_be_had_nothing_is_installed(tmp_path: Path) -> None:
+    offline = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path), "PIP_CONFIG_FILE": os.devnull}
+    environment = {"PATH": os.environ["PATH"], "PREFIX": f"{tmp_path}/opt", "PYTHON": sys.executable, **offline}
+    refused = ran(("sh", "runner/setup/install.sh"), code=3, cwd=CHECKOUT, env=environment).err
+    assert "could not be fetched\n  fix:   PIP_INDEX_URL=URL" in refused
+    assert [each.name for each in (tmp_path / "opt").iterdir()] == ["modulefiles"]
 
 
 @AS_ROOT

@@ -36,8 +36,10 @@ _COMMANDS = frozenset(("program", "argv", "arguments"))
 _NO_SECRET = frozenset(("token",))
 
 
-def secrets_of(plan: Plan) -> tuple[str, ...]:
-    """Values of the job's secret variables and arguments, also as scripts and JSON quote them; the longest first."""
+def secrets_of(plan: Plan, least: int = _LEAST_LENGTH) -> tuple[str, ...]:
+    """Values of the job's secret variables and arguments, also as scripts and JSON quote them; the longest first.
+    ``least``: characters of the shortest.
+    """
     values = [value for name, value in plan.env if is_secret_name(name)]
     values += [
         word.removeprefix(before)  # all of it, or what follows --api-key=
@@ -45,7 +47,7 @@ def secrets_of(plan: Plan) -> tuple[str, ...]:
         if shown.endswith(REDACTED) and word.startswith(before := shown.removesuffix(REDACTED))
     ]
     forms = {form for value in values for form in (value, *value.splitlines(), *_quoted(value))}
-    return tuple(sorted({form for form in forms if len(form) >= _LEAST_LENGTH}, key=len, reverse=True))
+    return tuple(sorted({form for form in forms if len(form) >= least}, key=len, reverse=True))
 
 
 def redacted_text(text: str, secrets: Iterable[str]) -> str:

@@ -9,10 +9,9 @@ from pathlib import Path
 import msgspec
 
 from runner.core.errors import Exit, UsageError
-from runner.core.text import first_of, gpus_text, instead
-from runner.figures.compare.launches import MeasuredLaunch, PointLaunches, Settings, compare_point, measured_launch
+from runner.core.text import first_of, gpus_text, instead, settings_text
+from runner.figures.compare.launches import MeasuredLaunch, PointLaunches, compare_point, measured_launch
 from runner.figures.compare.references import against, none_fits, read_references, reference_for
-from runner.figures.tables import settings_text
 from runner.jobs.comparison import (
     FIX,
     beside_each_other,
@@ -27,6 +26,7 @@ from runner.jobs.directory import Gaps, Run
 from runner.jobs.lookup import find
 from runner.model.expectation import Compared
 from runner.model.plan import Finding
+from runner.model.study import Setting
 
 _REPEATS = "not-repeats"
 CODES = frozenset((*(fact.code for fact in facts_for("compare")), _REPEATS))
@@ -41,7 +41,7 @@ class Side:
     """
 
     name: str
-    points: Mapping[tuple[int, Settings], PointLaunches]
+    points: Mapping[tuple[int, Setting], PointLaunches]
 
 
 def side_of(text: str) -> Side:
@@ -194,7 +194,7 @@ def _check_different(launches: Iterable[MeasuredLaunch]) -> None:
         )
 
 
-def _pairs(first: Side, second: Side) -> list[tuple[Settings, PointLaunches, PointLaunches]]:
+def _pairs(first: Side, second: Side) -> list[tuple[Setting, PointLaunches, PointLaunches]]:
     if len(first.points) == len(second.points) == 1:
         ((key, one),), ((other_key, two),) = first.points.items(), second.points.items()
         return [(key[1] if key == other_key else (), one, two)]
@@ -213,7 +213,7 @@ def _points_of(side: Side) -> str:
     return first_of(named, _MOST_POINTS)
 
 
-def _differences(pairs: Sequence[tuple[Settings, PointLaunches, PointLaunches]]) -> tuple[str, ...]:
+def _differences(pairs: Sequence[tuple[Setting, PointLaunches, PointLaunches]]) -> tuple[str, ...]:
     keys: list[str] = []
     for one, two in ((one.launches[0], two.launches[0]) for _, one, two in pairs):
         keys += [f"{each.area} {each.key}" for each in plan_differences(one.plan, two.plan)]

@@ -15,6 +15,7 @@ from runner.jobs.life import Standing, standing
 from runner.model.expectation import ComparedPoint, ComparedSide, Judgement
 from runner.model.figure import NO_INTERVAL, Doubt, Figure, shared_doubts
 from runner.model.records import DEVICE_UUIDS, Report, StartRecord
+from runner.model.study import Setting
 from runner.statistics.launches import Comparison, compare, mean_rate, needed
 
 
@@ -35,9 +36,6 @@ class MeasuredLaunch(Ran):
     ended_s: float
     devices: frozenset[str] = frozenset()
     identity: Identity = ()
-
-
-Settings = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
@@ -106,7 +104,7 @@ def doubts_of(launches: Sequence[MeasuredLaunch]) -> tuple[Doubt, ...]:
 
 
 def compare_point(
-    first: PointLaunches, second: PointLaunches, margin: float, fail_below: float | None, settings: Settings
+    first: PointLaunches, second: PointLaunches, margin: float, fail_below: float | None, settings: Setting
 ) -> ComparedPoint:
     """The launches of two sides by the order in which they ran.
 

@@ -6,9 +6,8 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from runner.core.text import percent
+from runner.core.text import percent, settings_text
 from runner.figures.report.picture import WIDTH, Drawing, Markup, shortened, tag, text_at, ticks
-from runner.figures.tables import settings_text
 from runner.model.report import RankFacts
 from runner.model.study import Loss
 

@@ -9,18 +9,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 
 from runner.core.columns import Table, for_page
-from runner.core.text import first_of, gpus_text, percent, rate, seconds
+from runner.core.text import first_of, gpus_text, percent, rate, seconds, settings_text
 from runner.figures import tables
 from runner.figures.report.charts import heat_map, losses, node_cells
 from runner.figures.report.curves import Axes, Reference, Series, curves, time_line
 from runner.figures.report.picture import Drawing, Picture, svg
 from runner.figures.report.summary import largest_point
 from runner.model.report import Report, Row, RunReport, StepTimes
-from runner.model.study import Estimate, PointFacts, StudyFacts
+from runner.model.study import Estimate, PointFacts, Setting, StudyFacts
 
 _MOST_TIME_LINES = 4
 MOST_ROWS = 200  # of a table on the page; the files have all
-Settings = tuple[tuple[str, str], ...]
 _CURVE = "Curve over the number of GPUs."
 
 
@@ -62,8 +61,8 @@ def _ideal_each(points: Sequence[PointFacts]) -> float | None:
     return None
 
 
-def _name(settings: Settings) -> str:
-    return tables.settings_text(settings) or "measured"
+def _name(settings: Setting) -> str:
+    return settings_text(settings) or "measured"
 
 
 def _ideal(series: Sequence[Series], value: float, *, whole: bool = False) -> Reference:
@@ -81,7 +80,7 @@ def _expected(report: Report, each: float) -> Reference:
     return Reference("expected", tuple(points))
 
 
-def _scaling(study: StudyFacts, report: Report, by_setting: Mapping[Settings, list[PointFacts]]) -> Iterator[Picture]:
+def _scaling(study: StudyFacts, report: Report, by_setting: Mapping[Setting, list[PointFacts]]) -> Iterator[Picture]:
     left_out = len(tables.all_settings(study.points)) - len(by_setting)
     more = f" {left_out} more settings are in the table." if left_out > 0 else ""
     series = []
@@ -115,7 +114,7 @@ def _scaling(study: StudyFacts, report: Report, by_setting: Mapping[Settings, li
 
 
 def _efficiency(
-    study: StudyFacts, report: Report, by_setting: Mapping[Settings, list[PointFacts]], ideal: float | None
+    study: StudyFacts, report: Report, by_setting: Mapping[Setting, list[PointFacts]], ideal: float | None
 ) -> Iterator[Picture]:
     series, many = [], len(by_setting) > 1
     for settings, points in by_setting.items():
@@ -143,7 +142,7 @@ def _efficiency(
     yield _picture(report, "efficiency", title, says, _CURVE, drawing, _points_table(study, report))
 
 
-def _whole(study: StudyFacts, report: Report, by_setting: Mapping[Settings, list[PointFacts]]) -> Picture:
+def _whole(study: StudyFacts, report: Report, by_setting: Mapping[Setting, list[PointFacts]]) -> Picture:
     """Throughput of the whole world, both axes by factors."""
     series = [
         Series(_name(settings), tuple((point.gpus, point.images_per_s) for point in points if point.images_per_s))
@@ -177,7 +176,7 @@ def _of_runs(report: Report) -> Iterator[Picture]:
 
 def _of_unit(report: Report, key: str, title: str, rows: Sequence[Row]) -> Picture:
     """Of runs that count the same."""
-    largest: dict[Settings, int] = {}
+    largest: dict[Setting, int] = {}
     for row in rows:
         largest[row.settings] = max(row.gpus, largest.get(row.settings, 0))
     kinds = sorted(largest, key=lambda kind: -largest[kind])[: tables.MOST_SERIES]
@@ -191,10 +190,10 @@ def _of_unit(report: Report, key: str, title: str, rows: Sequence[Row]) -> Pictu
         values += [value for _, one in points for value in (one.value, one.high or 0.0)]
         values += [value for _, value in dots]
         is_single = is_single and len(own) == len(first)
-        name = tables.settings_text(kind) or ("run" if is_single else "first run of a size")
+        name = settings_text(kind) or ("run" if is_single else "first run of a size")
         series.append(Series(name, points, () if len(own) == len(first) else dots))
     best = max((row for row in rows if row.settings in kinds), key=lambda row: (row.gpus, row.per_gpu or 0.0))
-    of = f" ({tables.settings_text(best.settings)})" if best.settings else ""
+    of = f" ({settings_text(best.settings)})" if best.settings else ""
     says = f"{rate(best.per_gpu or 0.0)} {best.unit}/s per GPU at {gpus_text(best.gpus)}{of}. "
     says += "Limits are each run's own precision."
     if len(kinds) > 1:

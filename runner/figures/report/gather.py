@@ -16,9 +16,10 @@ import msgspec
 from runner import __version__
 from runner.core import files
 from runner.core.errors import RunnerError
-from runner.core.hide import REDACTED, hidden_value, is_secret_name, redacted
+from runner.core.hide import hidden_value
 from runner.core.text import counted, first_of, gpus_text
 from runner.expectation.alarm import compare
+from runner.figures.bundle.making import redacted_text, secrets_of
 from runner.figures.report.summary import citation, highlights
 from runner.figures.tables import curve, main_settings, unit_of
 from runner.jobs import expected as inputs
@@ -33,7 +34,7 @@ from runner.model.expectation import Comparison
 from runner.model.figure import OWN_OF_A_POINT, figure_keys, in_words, shared_doubts
 from runner.model.plan import PlanRecord
 from runner.model.report import NamedFact, RankFacts, Report, Row, RunReport, StepTimes
-from runner.model.study import BASES, LaunchFacts, StudyFacts
+from runner.model.study import BASES, LaunchFacts, Setting, StudyFacts
 from runner.model.verdict import Verdict
 from runner.sites.loader import read_site
 from runner.statistics.stragglers import Stragglers
@@ -283,19 +284,14 @@ def step_times(ends_s: Sequence[float], group_steps: int, cut_s: float) -> StepT
 
 
 def _script(run: Run) -> str:
-    """The script exactly as it was submitted, but for ``***`` in place of secrets: values of variables with secret
-    names, tokens of known forms, passwords of URLs. Empty where it cannot be read.
-    """
+    """The script exactly as it was submitted, but for ``***`` in place of secrets. Empty where it cannot be read."""
     try:
         with files.open_regular(run.path / SCRIPT) as file:
             size, raw = os.fstat(file.fileno()).st_size, file.read(_MOST_SCRIPT + _UNSHOWN)
     except OSError:
         return ""
-    content, plan = raw.decode("utf-8", "backslashreplace"), run.plan
-    for name, value in plan.env if plan else ():
-        if is_secret_name(name) and len(value) >= _SHORTEST_SECRET:
-            content = content.replace(value, REDACTED)
-    shown, _ = redacted(content)
+    secrets = secrets_of(plan, _SHORTEST_SECRET) if (plan := run.plan) else ()
+    shown = redacted_text(raw.decode("utf-8", "backslashreplace"), secrets)
     if size > len(raw):  # what is hidden makes the text shorter
         shown = shown[:-_UNSHOWN]
     return shown if size <= _MOST_SCRIPT else f"{shown[:_MOST_SCRIPT]}\n... ({size} bytes in all)\n"
@@ -366,7 +362,7 @@ def _comparisons(
     ), ""
 
 
-def _one_gpu(study: StudyFacts, settings: tuple[tuple[str, str], ...], rows: Sequence[Row]) -> OneGpu | None:
+def _one_gpu(study: StudyFacts, settings: Setting, rows: Sequence[Row]) -> OneGpu | None:
     """The study's rate of one GPU, with its interval over launches; None where it has none."""
     alone = [row for row in rows if row.gpus == 1 and row.state == "proven" and row.settings == settings]
     bases = (point for arm in BASES for point in curve(study.points, settings, arm) if point.gpus == 1)

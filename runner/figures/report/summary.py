@@ -5,17 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from runner import __version__
-from runner.core.text import counted, gpus_text, percent, rate, span
-from runner.figures.tables import (
-    all_settings,
-    curve,
-    estimate_per_gpu,
-    interval,
-    launch_text,
-    settings_text,
-    unit_of,
-    units_of,
-)
+from runner.core.text import counted, gpus_text, percent, rate, settings_text, span
+from runner.figures.tables import all_settings, curve, estimate_per_gpu, interval, launch_text, unit_of, units_of
 from runner.model.expectation import Comparison
 from runner.model.figure import Doubt, in_words
 from runner.model.report import Highlight, Row, RunReport

@@ -1,7 +1,6 @@
 """What `make install` refuses."""
 
 import os
-import sys
 from pathlib import Path
 
 import pytest
@@ -32,11 +31,3 @@ def test_an_installation_that_cannot_serve_is_refused(variables: dict[str, str],
     refused = ran(("sh", "runner/setup/install.sh"), code=3, cwd=CHECKOUT, env=environment).err
     assert says in refused and "\n  fix:   " in refused
     assert list(tmp_path.iterdir()) == [old]
-
-
-def test_where_its_packages_cannot_be_had_nothing_is_installed(tmp_path: Path) -> None:
-    offline = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path), "PIP_CONFIG_FILE": os.devnull}
-    environment = {"PATH": os.environ["PATH"], "PREFIX": f"{tmp_path}/opt", "PYTHON": sys.executable, **offline}
-    refused = ran(("sh", "runner/setup/install.sh"), code=3, cwd=CHECKOUT, env=environment).err
-    assert "could not be fetched\n  fix:   PIP_INDEX_URL=URL" in refused
-    assert [each.name for each in (tmp_path / "opt").iterdir()] == ["modulefiles"]

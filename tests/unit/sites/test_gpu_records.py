@@ -23,7 +23,7 @@ def test_a_record_of_this_machine_proves_its_runtime_and_nccl_between_its_gpus()
     proven = proven_by({"a.json": record()}, LOCAL, HERE)
     assert list(proven.runtimes) == ["native"]
     assert "2026-11-22: `prove` on 2 x NVIDIA H100, driver 570.86.15" in proven.runtimes["native"]
-    assert proven.between_gpus
+    assert proven.nccl_between_gpus
     assert not proven.ignored
 
 
@@ -51,7 +51,7 @@ def test_one_gpu_proves_nothing_of_nccl_between_gpus() -> None:
     for each in (record(gpus=one, rungs=passed), record(gpus=one)):
         proven = proven_by({"a.json": each}, LOCAL, frozenset(UUIDS[:1]))
         assert proven.runtimes
-        assert proven.between_gpus == ""
+        assert proven.nccl_between_gpus == ""
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_a_record_proves_nothing(changes: Any, edited: Any, here: frozenset[str]
     made = msgspec.structs.replace(record(**changes), **edited)
     assert why in why_nothing(made, LOCAL, here)
     proven = proven_by({"a.json": made}, LOCAL, here)
-    assert (proven.runtimes, proven.between_gpus, list(proven.ignored)) == ({}, "", ["a.json"])
+    assert (proven.runtimes, proven.nccl_between_gpus, list(proven.ignored)) == ({}, "", ["a.json"])
 
 
 def test_files_that_are_no_records_are_none(tmp_path: Path) -> None:

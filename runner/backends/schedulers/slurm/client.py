@@ -148,24 +148,24 @@ class Slurm:
         """This user's accounts, where the job's was refused; empty where it was not, or they are unknown."""
         if not re.search("invalid account", refusal, re.IGNORECASE):
             return ""
-        words = ("--noheader", "--parsable2", "show", "associations", f"user={getpass.getuser()}", "format=Account")
-        try:
-            done = self._client("sacctmgr", *words)
-        except (NotAcceptedError, process.CommandTimeoutError, KeyError, OSError):
-            return ""
-        yours = ", ".join(dict.fromkeys(done.out.split()))
-        return f"--account with one of yours, or another partition (--queue); yours: {yours}" if yours else ""
+        with suppress(KeyError, OSError):  # a user id without a name
+            words = ("show", "associations", f"user={getpass.getuser()}", "format=Account")
+            if yours := self._names("sacctmgr", "--noheader", "--parsable2", *words):
+                return f"--account with one of yours, or another partition (--queue); yours: {', '.join(yours)}"
+        return ""
 
     def _partitions(self, refusal: str) -> str:
         """The cluster's partitions, where the job's is none; empty where it is, or they are unknown."""
-        if not re.search("invalid partition", refusal, re.IGNORECASE):
-            return ""
-        try:
-            done = self._client("sinfo", "--noheader", "--format=%R")
-        except (NotAcceptedError, process.CommandTimeoutError):
-            return ""
-        names = ", ".join(dict.fromkeys(done.out.split()))
-        return f"--queue with one of this cluster's: {names}" if names and done.code == 0 else ""
+        is_none = re.search("invalid partition", refusal, re.IGNORECASE)
+        names = self._names("sinfo", "--noheader", "--format=%R") if is_none else ()
+        return f"--queue with one of this cluster's: {', '.join(names)}" if names else ""
+
+    def _names(self, *words: str) -> Sequence[str]:
+        """The words that a client prints, each once; none where it does not answer well."""
+        with suppress(NotAcceptedError, process.CommandTimeoutError):
+            done = self._client(*words)
+            return list(dict.fromkeys(done.out.split())) if done.code == 0 else ()
+        return ()
 
     def estimate(self, run_directory: Path, script: str) -> float | None:
         """By a trial of sbatch's, which submits nothing."""
@@ -182,11 +182,8 @@ class Slurm:
             return ""
         requested = dict(_DIRECTIVE.findall(script.read_text("utf-8", "surrogateescape")))
         partition = (f"--partition={requested['partition']}",) if "partition" in requested else ()
-        try:
-            done = self._client("sinfo", "--noheader", "--Node", "--format=%N|%G", *partition)
-        except (NotAcceptedError, process.CommandTimeoutError):
-            return ""
-        return more_than_there_is(int(requested.get("nodes", 0)), done.out) if done.code == 0 else ""
+        nodes = self._names("sinfo", "--noheader", "--Node", "--format=%N|%G", *partition)
+        return more_than_there_is(int(requested.get("nodes", 0)), nodes)
 
     def _accepted_job(self, run_directory: Path, why: str) -> str:
         job_id = self.find(run_directory)
@@ -444,13 +441,13 @@ def fix(refusal: str) -> str:
     return next((advice for words, advice in _REFUSALS if re.search(words, refusal, re.IGNORECASE)), _ANY_REFUSAL)
 
 
-def more_than_there_is(nodes: int, listing: str) -> str:
+def more_than_there_is(nodes: int, listing: Sequence[str]) -> str:
     """What to do where a job asks for more nodes than there are; empty where it does not.
 
     Args:
-        listing: a line ``NODE|GRES`` for each node, as ``sinfo --Node --format='%N|%G'`` prints it.
+        listing: ``NODE|GRES`` for each node, as ``sinfo --Node --format='%N|%G'`` prints it.
     """
-    gpus = {name: _gpu_count(gres) for name, _, gres in (row.partition("|") for row in listing.split())}
+    gpus = {name: _gpu_count(gres) for name, _, gres in (row.partition("|") for row in listing)}
     if not gpus or nodes <= len(gpus):
         return ""
     there = f"{len(gpus)} ({gpus_text(sum(gpus.values()))})"

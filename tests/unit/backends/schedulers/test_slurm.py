@@ -346,10 +346,10 @@ def test_what_is_not_known_stays_as_it_is(reason: str) -> None:
 
 
 def test_more_nodes_than_the_cluster_has_are_counted() -> None:
-    listing = "dgx01|gpu:a100:8(S:0-1)\ndgx02|gpu:a100:8(S:0-1)\ndgx02|gpu:a100:8(S:0-1)\n"  # of two partitions
+    listing = ["dgx01|gpu:a100:8(S:0-1)", *["dgx02|gpu:a100:8(S:0-1)"] * 2]  # one node is of two partitions
     assert more_than_there_is(3, listing) == "the job needs 3 nodes; this cluster has 2 (16 GPUs): request no more"
     assert not more_than_there_is(2, listing)
-    assert not more_than_there_is(3, "")
+    assert not more_than_there_is(3, [])
 
 
 def job(directory: Path, nodes: str, keeper: str, then: str, *words: str) -> subprocess.CompletedProcess[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -200,13 +201,14 @@ def test_a_run_that_lacks_something_or_whose_records_do_not_hold(case: str, tmp_
 
 
 def test_secrets_of_the_job_are_not_in_its_script(tmp_path: Path) -> None:
-    secret, token = "correct horse", "hf_" + "a1B2" * 8
-    script = f"#!/bin/bash\nexport API_KEY='{secret}'\nexport OTHER='{token}'\nexport PROXY=http://me:pw1234@h:1\n"
-    script += f"srun --export=X='{secret}' python3 main.py\n"
+    secret, token = "correct 'horse", "hf_" + "a1B2" * 8
+    quoted = shlex.quote(secret)
+    script = f"#!/bin/bash\nexport API_KEY={quoted}\nexport OTHER='{token}'\nexport PROXY=http://me:pw1234@h:1\n"
+    script += f"srun --export=X={quoted} python3 main.py\n"
     run = measured_run(tmp_path, "20261122-120000-r-2", 2, script=script, env=(("API_KEY", secret),))
     made = msgspec.json.encode(runs_report([(run, "")])).decode()
     assert "python3 main.py" in made
-    assert [hidden for hidden in (secret, token, "pw1234") if hidden in made] == []
+    assert [hidden for hidden in ("horse", token, "pw1234") if hidden in made] == []
 
 
 def test_of_a_long_script_the_first_part_is_read(tmp_path: Path) -> None:
