@@ -226,6 +226,8 @@ def _modules(
         if found or path.startswith(f"{sys.prefix}/lib/"):  # of pip, of conda
             folder, name = os.path.split(path[found.end() :]) if found else ("lib", os.path.basename(path))
             installed.setdefault(folder, {})[name] = _ends(path) if state[1] < began_ns else _changed(state)
+        elif path.startswith(f"{sys.base_prefix}/lib/"):  # Python's own, whose version is recorded
+            continue
         elif state[1] < began_ns and (name := names.of(path)):  # else compiled meanwhile
             own[name] = _content(path, state, _MOST_OF_A_MODULE) if path.startswith(names.base) else _ends(path)
     return own, installed
