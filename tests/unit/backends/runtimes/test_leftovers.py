@@ -139,6 +139,19 @@ def test_of_enroots_containers_only_those_of_this_node_and_of_ended_jobs(tmp_pat
     assert (tmp_path / "removed").read_text().split() == [f"runner-5-{NODE}"]
 
 
+@AS_ROOT
+def test_enroot_unpacks_nothing_where_another_user_could_exchange_it(tmp_path: Path) -> None:
+    says = f"echo '[ERROR] No such file or directory: {tmp_path}/data/gpu-runner-none' >&2"
+    stand_in(tmp_path, "enroot", f'case "$1 $2" in "remove gpu-runner-none") {says} ;; create*) touch unpacked ;; esac')
+    (tmp_path / "data").mkdir()
+    step = runtime("enroot").step(msgspec.structs.replace(PLAN, runtime="enroot"))
+    for owner, code in ((CAROL, 1), (0, 0)):
+        os.chown(tmp_path / "data", owner, owner)
+        done = once_a_node(step, tmp_path)
+        assert (done.returncode, (tmp_path / "unpacked").exists()) == (code, not code), done.stderr
+        assert ("another user could exchange" in done.stderr) is bool(code)
+
+
 OF_ENDED_STEPS = {"pyxis_5.0", "pyxis_5_5.12"}  # the second where Pyxis's containers are a job's
 OTHERS = {
     "pyxis_11.0", "pyxis_11_11.0",  # Slurm knows the job

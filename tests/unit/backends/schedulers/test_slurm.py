@@ -60,6 +60,16 @@ def test_the_users_variables_of_squeue_leave_no_job_out(tmp_path: Path, monkeypa
     assert Slurm(tmp_path).find(Path("/runs/a")) == "7"
 
 
+def test_no_job_of_another_number_or_user_stands_for_a_run_by_its_directory(tmp_path: Path) -> None:
+    """Anybody's job may begin in any directory, and have a line of another in its name."""
+    rows = "".join(f"{job}|{state}|None|{tmp_path}\n" for job, state in ((7, "PENDING"), (9, "TIMEOUT")))
+    own = f'case " $* " in *" --user={os.geteuid()} "*) printf "{rows}" ;; esac'
+    stand_in(tmp_path, "squeue", own)
+    stand_in(tmp_path, "sacct", f"echo '9|COMPLETED|0:0|dgx01|{tmp_path}'")
+    assert Slurm(tmp_path).states({tmp_path: "7"})[tmp_path].name == "PENDING"
+    assert Slurm(tmp_path).states({tmp_path: "8"})[tmp_path].phase == "unknown"
+
+
 @pytest.mark.parametrize("name", ["AllocTRES", "TRES"])  # since Slurm 23.02, and before
 def test_what_the_job_got_is_read_once_it_has_nodes(tmp_path: Path, name: str) -> None:
     answer = f"{shows(tmp_path)}   ReqTRES=cpu=1\n   {name}=cpu=8,gres/gpu:a100=4\n"
