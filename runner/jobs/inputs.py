@@ -28,7 +28,7 @@ _OF_A_STARTER = re.compile(
 )
 _SETTINGS = (".yaml", ".yml", ".toml", ".ini", ".cfg", ".conf", ".env")
 _EDITED = (*_SETTINGS, ".py", ".gin")  # by a user, where no Python wrote it; others may be made in C
-_PLACES = "*"  # among packages: digests of the names in each place of them (gpu_runner_inside.inputs)
+_EVERY_PACKAGE = "*"  # among packages: digests of the names of all (gpu_runner_inside.inputs)
 _OF_RANKS = (".py", ".txt", ".xml")  # shards, and modules that only several ranks need
 _DATA = (".csv", ".jsonl", ".tsv")  # in an order that may be random
 _FEW = 8  # files that not all launches read; more are data
@@ -179,8 +179,8 @@ def other_packages(runs: Sequence[RanWith]) -> list[str]:
     """
     others: list[str] = []
     installed = [each.first.installed for each in runs if each.first.installed]
-    is_as_before = len({tuple(sorted(each.get(_PLACES, {}).items())) for each in installed}) < 2
-    for package in sorted({name for each in installed for name in each} - {_PLACES}):
+    is_as_before = len({tuple(sorted(each.get(_EVERY_PACKAGE, {}).items())) for each in installed}) < 2
+    for package in sorted({name for each in installed for name in each} - {_EVERY_PACKAGE}):
         if not is_as_before and any(package not in each for each in installed):
             others.append(package)
             continue

@@ -48,7 +48,7 @@ def last_output(run: Run) -> LastOutput | None:
         return None
     written_s, path = newest
     lines: list[str] = []
-    with suppress(OSError), LogFile(path, None, run.path if path.parent == run.logs else None).open() as file:
+    with suppress(OSError), _log_file(run, path).open() as file:
         file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
         lines = file.read().decode("utf-8", "replace").splitlines()  # a bar that is drawn anew counts as a line
     last = next((line.strip()[:_LONGEST_LINE] for line in reversed(lines) if line.strip()), "")
@@ -171,8 +171,7 @@ def log_files(run: Run, selection: Selection) -> tuple[LogFile, ...]:
     """Those of a selection that are not empty, the batch script's first, then by rank."""
     logs = []
     for path in _paths(run):
-        match = _RANK.match(path.name)
-        log = LogFile(path, int(match[1]) if match else None, run.path if path.parent == run.logs else None)
+        log = _log_file(run, path)
         with suppress(OSError):
             status = path.stat() if log.run is None else path.lstat()
             if selection.holds(log) and stat.S_ISREG(status.st_mode) and status.st_size > 0:
@@ -180,6 +179,11 @@ def log_files(run: Run, selection: Selection) -> tuple[LogFile, ...]:
     return tuple(
         sorted(logs, key=lambda log: (-1 if log.rank is None else log.rank, log.path.suffix != ".out", log.path))
     )
+
+
+def _log_file(run: Run, path: Path) -> LogFile:
+    match = _RANK.match(path.name)
+    return LogFile(path, int(match[1]) if match else None, run.path if path.parent == run.logs else None)
 
 
 def _paths(run: Run) -> Iterable[Path]:

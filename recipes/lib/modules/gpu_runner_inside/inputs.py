@@ -220,7 +220,7 @@ def _modules(
         package: {name: _mark(path, state, began_ns, len(each)) for name, (path, state) in each.items()}
         for package, each in packages.items()
     }
-    installed[PLACES] = _places(began_ns)
+    installed[_EVERY_PACKAGE] = _installed_names(began_ns)
     for path, state in _libraries(known):
         found = _INSTALLED.match(path)
         if found or path.startswith(f"{sys.prefix}/lib/"):  # of pip, of conda
@@ -233,10 +233,10 @@ def _modules(
     return own, installed
 
 
-PLACES = "*"  # stands for no package, but for the places of all
+_EVERY_PACKAGE = "*"  # stands for no package, but for the names of all that are installed
 
 
-def _places(began_ns: int) -> dict[str, str]:
+def _installed_names(began_ns: int) -> dict[str, str]:
     """Digests of the names in each place of packages: one that is imported where it is installed may not be there."""
     made: dict[str, str] = {}
     for at, place in enumerate(each for each in dict.fromkeys(sys.path) if _INSTALLED.match(f"{each}/")):

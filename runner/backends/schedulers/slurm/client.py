@@ -231,12 +231,12 @@ class Slurm:
         def is_meant(job_id: str, directory: str) -> bool:
             return numbers.get(directory) in ("", job_id.partition("_")[0])
 
-        rows = [(run, _state_of(name, why)) for job, name, why, run in self._queue(jobs) if is_meant(job, run)]
-        queued = dict(rows)
+        queued = {run: _state_of(name, why) for job, name, why, run in self._queue(jobs) if is_meant(job, run)}
         gone = [job_id for run, job_id in jobs.items() if job_id and str(run) not in queued]
         accounted = self._accounting(gone) if gone else []
         ended = {run: _state_of(name.partition(" by ")[0]) for job, name, _, _, run in accounted if is_meant(job, run)}
-        return {run: (ended | queued).get(str(run), _state_of("")) for run in jobs}
+        known = ended | queued
+        return {run: known.get(str(run), _state_of("")) for run in jobs}
 
     def cancel(self, job_id: str) -> None:
         done = self._client("scancel", job_id)
