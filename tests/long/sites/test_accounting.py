@@ -1,5 +1,6 @@
 """Accounts, QOS and limits that a real Slurm enforces: what it refuses, what waits, and who cancelled a job."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -136,7 +137,8 @@ def job_of(run: Path) -> str:
 
 
 def sacct(here: Cluster, run: Path, fields: str) -> str:
-    """The job's own line, which comes to the database some time after its end."""
+    """The job's own line, which comes to the database some time after its end, and its QOS after that."""
     words = ["sacct", "--noheader", "--parsable2", "--allocations", f"--jobs={job_of(run)}", f"--format={fields}"]
-    until(lambda: "RUNNING" not in (said := here.daemons.inside(*words)) and bool(said), timeout_s=120)
+    unsettled = {"RUNNING", "Unknown"}
+    until(lambda: (said := here.daemons.inside(*words)) and not unsettled & set(re.split(r"\W", said)), timeout_s=120)
     return here.daemons.inside(*words).strip()

@@ -80,7 +80,7 @@ def test_a_kernel_for_a_sites_jupyterhub(runner: Runner, squashfs: StoredImage, 
     shown = (
         (DOCS / "jobs.md")
         .read_text()
-        .partition("**A site's JupyterHub**")[2]
+        .partition("**A site's JupyterHub.**")[2]
         .partition("    gpu-runner shell --ssh")[0]
     )
     commands = dedent("\n".join(line for line in shown.splitlines() if line.startswith("    ")))
