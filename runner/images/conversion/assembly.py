@@ -93,10 +93,13 @@ def assembled(
             squashfs_tables.lay_over(old.root, new.root, {os.fsencode(name): whole for name, whole in names.items()})
             old.root.mtime = job.added.mtime  # which mksquashfs does not take from an archive
             level, epoch = job.packing.level, job.added.mtime
-            copied, passed.sha256 = squashfs_tables.write(job.out, old.root, (old, new), level, epoch)
-        passed.names, lines = wanted.result()
-        if line := tree_listing.difference(job.out, lines):
-            raise UnfitError(f"the result would not be what the image holds, such as {line!r}")
+
+            def check() -> None:
+                passed.names, lines = wanted.result()
+                if line := tree_listing.difference(job.out, lines):
+                    raise UnfitError(f"the result would not be what the image holds, such as {line!r}")
+
+            copied, passed.sha256 = squashfs_tables.write(job.out, old.root, (old, new), level, epoch, check)
     share = copied[0] / max(1, sum(copied))
     source = f"{relative.reference}@{relative.digest}"
     job.progress.line(f"assembled in {time.monotonic() - began:.1f} s; {share:.0%} from {source}")

@@ -10,7 +10,7 @@ import hashlib
 import os
 import struct
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
@@ -231,10 +231,13 @@ class _Table:
             self.blocks += plain if stored else packed
 
 
-def write(out: Path, root: Inode, files: Sequence[Squashfs], level: int, epoch: int) -> tuple[list[int], str]:
+def write(
+    out: Path, root: Inode, files: Sequence[Squashfs], level: int, epoch: int, check: Callable[[], None]
+) -> tuple[list[int], str]:
     """Write a tree whose files' blocks lie in ``files``; returns how many bytes of each, and the new file's SHA-256. No
-    time is after ``epoch``, which is the file's own, unless it is 0. UnfitError: the files differ in form, in more than
-    one are attributes, or too much of what would be copied is of files that are no longer there.
+    time is after ``epoch``, which is the file's own, unless it is 0. check: is called once the file is complete, while
+    it is hashed. UnfitError: the files differ in form, in more than one are attributes, or too much of what would be
+    copied is of files that are no longer there.
     """
     inodes = _numbered(root, epoch)
     with_xattrs = [inode for inode in inodes if inode.xattr != NONE]
@@ -283,7 +286,7 @@ def write(out: Path, root: Inode, files: Sequence[Squashfs], level: int, epoch: 
     places = (owners_at, xattrs_at, inodes_at, listings_at, fragments_at, _NO_TABLE)
     head = SUPERBLOCK.pack(MAGIC, *fields, root.place[0] << 16 | root.place[1], used, *places) + options
     tail += bytes(-used % 4096)
-    return [end - start for start, end in pairwise(ends)], _written_out(out, head, taken, tail)
+    return [end - start for start, end in pairwise(ends)], _written_out(out, head, taken, tail, check)
 
 
 def _numbered(root: Inode, epoch: int) -> list[Inode]:
@@ -331,21 +334,23 @@ def _placed(
     return moved, ranges
 
 
-def _written_out(out: Path, head: bytes, taken: _Ranges, tail: bytearray) -> str:
-    """Write the file; its SHA-256, of what lies in it then."""
+def _written_out(out: Path, head: bytes, taken: _Ranges, tail: bytearray, check: Callable[[], None]) -> str:
+    """Write the file and check it; its SHA-256, of what lies in it then."""
     with out.open("w+b") as target, ThreadPoolExecutor(1) as pool:
         digest = hashlib.sha256(head)
         target.write(head)
         target.flush()
         try:
             parts = [pool.submit(_update, digest, target.fileno(), *part) for part in _copied(taken, target.fileno())]
+            target.seek(0, os.SEEK_END)
+            target.write(tail)
+            target.flush()
+            check()
             for part in parts:
                 part.result()
         finally:
             pool.shutdown(cancel_futures=True)  # where it was interrupted
         digest.update(tail)
-        target.seek(0, os.SEEK_END)
-        target.write(tail)
     return digest.hexdigest()
 
 
@@ -383,9 +388,8 @@ def _dead(file: Squashfs, inodes: Sequence[Inode]) -> float:
     dead = 0.0
     for number, size in live.items():
         start, length, _ = file.fragments[number]
-        plain = (
-            zstandard.frame_content_size(os.pread(file.file.fileno(), 18, start)) if length <= _SIZE else length & _SIZE
-        )
+        head = os.pread(file.file.fileno(), 18, start)
+        plain = zstandard.frame_content_size(head) if length <= _SIZE else length & _SIZE
         dead += (length & _SIZE) * max(0.0, 1 - size / max(1, plain))
     return dead
 

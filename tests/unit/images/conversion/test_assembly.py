@@ -112,6 +112,6 @@ def test_a_directory_in_two_places_is_refused(job: PackJob, relative: StoredImag
     with relative.path.open("rb") as file:
         old = Squashfs(file)
         old.root.entries[b"e"] = old.root.entries[b"d"]
-        squashfs_tables.write(job.out, old.root, [old], 3, EPOCH)
+        squashfs_tables.write(job.out, old.root, [old], 3, EPOCH, lambda: None)
     with job.out.open("rb") as file, pytest.raises(UnfitError, match="a directory is in two places"):
         Squashfs(file)
