@@ -157,6 +157,14 @@ def _other_changes(runs: Sequence[Ran]) -> list[str]:
     ]
 
 
+def reads_none(runs: Iterable[Ran], names: Iterable[str]) -> bool:
+    """Whether these files are of Python, and each launch recorded that it read none of them."""
+    every, python = list(runs), {name for name in names if name.endswith(".py")}
+    own = {name for each in every if each.ran_with is not None for name in each.ran_with.python}
+    is_known = all(map(_knows_python, every)) and python == {*names}
+    return is_known and not any(_is_below(name, each) for name in python for each in own)
+
+
 def _knows_python(ran: Ran) -> bool:
     """Whether a launch recorded which of its files of Python it read."""
     return ran.ran_with is not None and bool(ran.ran_with.first.modules)
@@ -176,7 +184,10 @@ def _other_trained(runs: Sequence[Ran]) -> list[str]:
 
 
 def _are_apart(means: Collection[str]) -> bool:
-    known = [float(each) for each in means]
+    try:
+        known = [float(each) for each in means]
+    except ValueError:  # of another version
+        return len(means) > 1
     return bool(known) and max(known) > SAME_BATCH * min(known)
 
 
