@@ -116,6 +116,13 @@ class GitReader:
         submodules = ("--ignore-submodules=dirty", "--submodule=short")
         return self._run("diff", *options, *submodules, "--src-prefix=a/", "--dst-prefix=b/", base, "--", *_PROGRAM)
 
+    def between(self, commit: str, other: str) -> tuple[str, ...]:
+        """Names of files, without documentation, in which two commits differ, relative to the top. Raises GitError."""
+        answer = self._run("diff", "--name-only", "--no-renames", "-z", commit, other, "--", *_PROGRAM)
+        if len(answer) >= MOST_ANSWER_BYTES:
+            raise GitError("the commits differ in too many files")
+        return tuple(os.fsdecode(name) for name in answer.split(b"\0") if name)
+
     def tracked(self, below: Path | None = None, *, new: bool = False) -> tuple[str, ...]:
         """Names of the tracked files (at or below a path), as the index has them, relative to the top; a submodule is
         one name. ``new``: with those that are neither tracked nor ignored. Raises GitError, also where the list is
@@ -308,6 +315,17 @@ def changes_in(difference: bytes) -> Iterator[tuple[str, bytes]]:
     for start, end in pairwise([*starts, len(difference)]):
         change = difference[start:end]
         yield _name(change.partition(b"\n")[0].removeprefix(b"diff --git ")), change
+
+
+def changed_since(commit: str, now: CodeRecord) -> tuple[str, ...] | None:
+    """Names of files, without documentation, in which two commits differ; None where git cannot tell."""
+    try:
+        if (repository := repository_of(Path(now.repository))) is None or not _HASH.match(commit):
+            return None
+        with git_reader(repository) as reader:
+            return reader.between(commit, now.commit)
+    except (GitError, OSError):
+        return None
 
 
 def recorded(first: Run, *, with_diff: bool) -> tuple[CodeRecord | None, str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -53,6 +53,7 @@ _OF_A_SIZE = frozenset(
      "whole_nodes", "queue", "transport", "wireup", "mpi", "directives")
 )  # fmt: skip
 _NOT_RECORDED = "not recorded"
+_MEANS = "mean size of a sample", (_PASSES := "forward passes of a step")  # of a window, as of batches that vary
 _SEPARATE = ("image", "env", "unset", "forced")  # of a plan: each has lines of its own
 
 
@@ -156,6 +157,14 @@ def _other_changes(runs: Sequence[Ran]) -> list[str]:
     ]
 
 
+def reads_none(runs: Iterable[Ran], names: Iterable[str]) -> bool:
+    """Whether these files are of Python, and each launch recorded that it read none of them."""
+    every, python = list(runs), {name for name in names if name.endswith(".py")}
+    own = {name for each in every if each.ran_with is not None for name in each.ran_with.python}
+    is_known = all(map(_knows_python, every)) and python == {*names}
+    return is_known and not any(_is_below(name, each) for name in python for each in own)
+
+
 def _knows_python(ran: Ran) -> bool:
     """Whether a launch recorded which of its files of Python it read."""
     return ran.ran_with is not None and bool(ran.ran_with.first.modules)
@@ -164,7 +173,22 @@ def _knows_python(ran: Ran) -> bool:
 def _other_trained(runs: Sequence[Ran]) -> list[str]:
     """What of the training, as a meter saw it."""
     names = sorted({name for each in runs for name in each.trained})
-    return [name for name in names if len({each.trained.get(name, "") for each in runs} - {""}) > 1]
+    values = {name: {value for each in runs if (value := each.trained.get(name))} for name in names}
+    batches = [each.batch for each in runs if each.batch]
+    has_one_batch = not batches or max(batches) <= SAME_BATCH * min(batches)  # else a larger one may be accumulated
+    return [
+        name
+        for name, each in values.items()
+        if (len(each) > 1 if name not in _MEANS else _are_apart(each) and (name != _PASSES or has_one_batch))
+    ]
+
+
+def _are_apart(means: Collection[str]) -> bool:
+    try:
+        known = [float(each) for each in means]
+    except ValueError:  # of another version
+        return len(means) > 1
+    return bool(known) and max(known) > SAME_BATCH * min(known)
 
 
 def _is_below(name: str, other: str) -> bool:
@@ -270,7 +294,7 @@ FACTS = (
     _parts("changes", "changes since the commit", "repeats study", _other_changes),
     _parts("sources", "program as it started", "repeats study", _recorded(inputs.other_sources)),
     Fact("files", "program as it started", lambda ran: ran.code.get("files", ""), "repeats study"),
-    _parts("modules", "content of modules", "repeats study", _recorded(inputs.other_modules)),
+    _parts("modules", "content of modules", "repeats study point sizes", _recorded(inputs.other_modules)),
 )
 _OF_BOTH = frozenset(("files",))  # what one run has not recorded tells nothing
 

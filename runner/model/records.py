@@ -195,7 +195,9 @@ class Report(msgspec.Struct, frozen=True):
         trained_beside: values of parameters that an optimizer stepped in the warm-up, and no proof covers.
         steps_beside: of the window, steps of optimizers of other parameters than the model's, or by turns.
         trained: digests of the model (``modules``, ``parameters``, also at the end), ``optimizer``, ``precision``,
-            shapes of the ``inputs``, and ``compiled``; of what is unknown none, or empty.
+            shapes of the ``inputs``, ``compiled``, ``activation checkpointing``; of the window
+            ``mean size of a sample`` (numbers in the inputs) and ``forward passes of a step``; of what is unknown none,
+            or empty.
         data_parallel: DDP, FSDP, DeepSpeed or Horovod was seen, which give each rank a batch of its own; None: unknown.
         samples_seen: of the window, the first dimensions of what the model was given, summed; None: not known.
         batch_seen: the batch is the first dimension of what the model was given, not the stated one.

@@ -20,6 +20,7 @@ from runner.core.errors import RefusedError
 from runner.core.hide import hidden_command
 from runner.core.invocation import PROGRAM
 from runner.core.text import gpus_text
+from runner.jobs.code_record import changed_since
 from runner.jobs.comparison import (
     Ran,
     changes_of,
@@ -30,9 +31,11 @@ from runner.jobs.comparison import (
     identity_of,
     image_text,
     ran_of,
+    reads_none,
     recipe_difference,
 )
 from runner.jobs.directory import LAUNCHES, Run, is_whole_id
+from runner.model.job import CodeRecord
 from runner.model.plan import LaunchPlace
 from runner.model.study import Launch, Study
 from runner.planning.options import options_of
@@ -213,7 +216,8 @@ def refuse_another(
     if first is None:
         return
     now = prepare(next(each for each in launches if first in made.get(each.key, ())))
-    for change in _since(first.run, now):
+    proven = [each.run for attempts in made.values() for each in attempts if each.state == "proven"]
+    for change in _since(first.run, proven, now):
         raise RefusedError(
             f"{change}: launches of the first one are proven, and no figure is made of two programs",
             where=str(first.run.path),
@@ -221,14 +225,16 @@ def refuse_another(
         )
 
 
-def _since(first: Run, now: PreparedJob) -> Iterator[str]:
-    """What of the program is not as it was, a sentence each."""
+def _since(first: Run, proven: Iterable[Run], now: PreparedJob) -> Iterator[str]:
+    """What of the program is not as it was, a sentence each. ``proven``: the first one, and others like it."""
     then, image = ran_of(first), now.plan.image
     recorded = {fact.key: fact.value(then) for fact in facts_for("study")} if then else {}
     for each in recipe_difference(first, now.recipe_directory):
         yield f"the program is not as it was ({each.first} -> {each.second})"
     code, text = code_of(now)
-    known = commit_facts(code) | {"other_sources": ""} if code else {}  # it has recorded no Python yet
+    known = commit_facts(code) if code else {}
+    if then and code and known and not _only_unread_changed(proven, then.code.get("commit", ""), code):
+        known |= {"other_sources": ""}
     after = (
         replace(then, code=known, changes=changes_of(code, text.encode("utf-8", "surrogateescape"))) if then else None
     )
@@ -243,6 +249,12 @@ def _since(first: Run, now: PreparedJob) -> Iterator[str]:
     digest = image_text(image)
     if recorded.get("image") and digest != recorded["image"]:
         yield f"the image is not as it was ({recorded['image']} -> {digest})"
+
+
+def _only_unread_changed(proven: Iterable[Run], commit: str, now: CodeRecord) -> bool:
+    """Whether all that was committed since is Python that none of these runs read, such as another script."""
+    names = changed_since(commit, now) or ()
+    return bool(names) and reads_none(filter(None, map(ran_of, proven)), names)
 
 
 def run_differences(runs: Mapping[str, Run]) -> tuple[str, ...]:

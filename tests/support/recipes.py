@@ -81,6 +81,7 @@ NOT_CHECKED = {
 BESIDE = {"by_turns", "actor_and_critic", "adversarial", "adversarial_apart", "adversarial_and_stated"}
 BY_INPUT = {"encoders_by_turns", "time_as_long_as_the_batch"}  # in doubt, though a batch is stated
 NOT_SEEN = {"compiled_optimizer_unseen"}
+CHECKPOINTED = {"recomputed", "recomputed_in_part"}
 LARGEST = 0.02  # difference from the script's own count
 BUCKET = 25 << 20  # bytes of DistributedDataParallel's
 
@@ -105,6 +106,7 @@ def counted_and_unchanged(local: Runner, *names: str) -> int:
         assert report.forwards_seen in (None, row["report"]["steps"]) or report.meter == "hook", name
         assert (report.unit == "steps") is (name in IN_STEPS), name
         assert (report.steps_beside > 0) is (name in BESIDE), name
+        assert report.trained.get("activation checkpointing") in (None, str(name in CHECKPOINTED)), name
         if report.unit != "steps":
             assert (not report.batch_seen and report.samples_seen != counted) is (name in NOT_CHECKED), name
             assert report.batch_seen or name not in BY_INPUT, name

@@ -841,6 +841,19 @@ def recomputed_reentrant() -> Script:
     return checkpointed(reentrant=True)
 
 
+@script("hook")
+def recomputed_in_part() -> Script:
+    class Halves(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.last = nn.Linear(WIDTH, 32), nn.Linear(32, 10)
+
+        def forward(self, images: Any) -> Any:
+            return self.last(checkpoint(self.first, images.requires_grad_(), use_reentrant=True))
+
+    return simple(Halves())
+
+
 class Recurrent(nn.Module):
     def __init__(self, *, batch_first: bool) -> None:
         super().__init__()

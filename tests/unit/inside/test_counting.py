@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from gpu_runner_inside.meter.counting import KNOWN, SEEN, Count, Step, Window, samples_of
+from gpu_runner_inside.meter.counting import KNOWN, SEEN, Count, Step, Window, numbers_of, samples_of
 
 FULL, LAST, TWICE, BLIND, NONE = Step(1, 64, 64), Step(1, 9, 9), Step(2, 128, 64), Step(1, 0, 0), Step()
 
@@ -52,6 +52,21 @@ def test_what_counts(stated: int, accumulate: int, watched: int | None, steps: l
         count.begin_group()
     assert count.window(len(steps), count.view) == expected
     assert stated or count.window(len(steps), SEEN) == Window(None, 1), "all ranks count alike"
+
+
+@pytest.mark.parametrize(
+    ("steps", "size", "passes"),
+    [([FULL] * 3, "", "1"), ([Step(2, 64, 32, numbers=640)] * 2 + [Step(1, 32, 32, numbers=960)], "14", "1.66667"),
+     ([NONE], "", ""), ([Step(1, 0, 0, numbers=9), Step(1, 2, 2, numbers=9)], "4.5", "1")],
+)  # fmt: skip
+def test_means_of_a_window(steps: list[Step], size: str, passes: str) -> None:
+    count = Count(0, 1)
+    count.begin(1)
+    for step in steps:
+        count.add(step, None)
+    count.begin_group()
+    assert [*count.means.values()] == [size, passes]
+    assert numbers_of([SimpleNamespace(shape=(2, 3)), {"a": SimpleNamespace(shape=(4,))}, 1, None]) == 10
 
 
 @pytest.mark.parametrize(

@@ -161,7 +161,7 @@ ONE = Ran(
         "files": "a",
     },
     changes={"net.py": "1", "out/results.csv": "1"},
-    trained={"modules": "1", "inputs": ""},
+    trained={"modules": "1", "inputs": "", "mean size of a sample": "10", "forward passes of a step": "1"},
     ran_with=RAN_WITH,
 )
 # What differs -> the keys of all facts that tell it.
@@ -187,6 +187,9 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     "variable of the fabric": ({"env": (("NCCL_IB_HCA", "mlx5"),)}, "env"),
     "variable taken away": ({"unset": ("NCCL_ALGO",)}, "env own-env"),
     "deeper model": ({"trained": {"modules": "2", "inputs": "1"}}, "trained"),
+    "longer texts": ({"trained": {"mean size of a sample": "11.1"}}, "trained"),
+    "smaller passes": ({"trained": {"forward passes of a step": "2"}}, "trained"),
+    "passes that cannot be read": ({"trained": {"forward passes of a step": "x"}}, "trained"),
     "variable of the process": (with_inputs(variables={"DEPTH": frozenset("2")}), "variables given"),
     "fabric": (with_inputs(given={**RAN_WITH.given, "NCCL_IB_HCA": frozenset("2")}), "given"),
     "variable of the shell": (with_inputs(given={**RAN_WITH.given, "HOROVOD_CYCLE_TIME": frozenset("1")}), "given"),
@@ -241,8 +244,8 @@ DECIDES = {
     "repeats": "batch placement site command image env setup trained variables processors packages read software copy "
     "commit changes sources files modules",
     "study": "reported-device unit image software copy commit changes sources files modules",
-    "point": "batch placement command env setup trained variables processors packages read",
-    "sizes": "device own-env own-setup trained given packages own-read",
+    "point": "batch placement command env setup trained variables processors packages read modules",
+    "sizes": "device own-env own-setup trained given packages own-read modules",
 }
 
 
@@ -403,6 +406,13 @@ def test_what_sizes_have_of_their_own() -> None:
         "environment", "set of variables (sys.argv)", "number of processors of a rank (4, 8)",
     ]  # fmt: skip
     assert unlike("point", [ONE, dataclasses.replace(ONE, ran_with=None)]) == ()
+
+
+def test_means_of_windows_vary_and_a_larger_batch_may_be_accumulated() -> None:
+    longer = {"mean size of a sample": "10.9"}
+    assert not unlike("point", [ONE, dataclasses.replace(ONE, trained=longer)])
+    accumulates = dataclasses.replace(ONE, batch=40, trained={"forward passes of a step": "4"})
+    assert not unlike("sizes", [ONE, accumulates])
 
 
 def test_a_copy_of_the_code_is_known_without_documentation(tmp_path: Path) -> None:

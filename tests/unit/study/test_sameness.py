@@ -248,6 +248,7 @@ def test_documentation_and_other_scripts_may_change_while_a_study_is_made(
     for name, commits, expected in (
         ("README.md", True, Exit.GOOD),
         ("plot.py", False, Exit.GOOD),  # nothing of it was imported
+        ("plot.py", True, Exit.GOOD),
         ("train.py", False, Exit.REFUSED),
         ("train.py", True, Exit.REFUSED),
     ):
@@ -255,6 +256,44 @@ def test_documentation_and_other_scripts_may_change_while_a_study_is_made(
         if commits:
             git(top, "commit", "-q", "-a", "-m", name)
         assert run(words) == expected, (name, commits)
+
+
+def test_a_commit_that_any_proven_launch_read_from_is_another_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where only the larger size imports it, and where it is no Python."""
+    top = repository(tmp_path / "work", {"train.py": b"1\n", "multi.py": b"1\n", "a.yaml": b"1\n"})
+    monkeypatch.chdir(top)
+    line = "scale --site local --runtime native --force environment-lacks --gpus 1,2 --repeats 2 -- python3 train.py"
+    of = on_disk(tmp_path / "runs", study((1, 2), 2, site="local", command=CommandLine(tuple(line.split()), str(top))))
+    for key, modules in ((FIRST, {"train.py": "1"}), ("g0002-full-r1", {"train.py": "1", "multi.py": "1"})):
+        launched = left_run(of, key, measured(100.0))
+        plan = {
+            "tasks_per_node": (int(key[4]),),
+            "image": PlannedImage("", "", ""),
+            "program": (),
+            "workdir": WORKSPACE,
+        }
+        with_plan(launched, **plan)
+        leave(launched, "code.json", code_record(("python3", "train.py"), top, with_diff=True)[0])
+        leave(launched, "ranks/0.exit.json", ended(0, program=Inputs(modules=modules)))
+        keep_verdict(launched)
+    commit = git(top, "rev-parse", "HEAD").strip()
+    for name, expected in (("new.py", Exit.GOOD), ("multi.py", Exit.REFUSED), ("a.yaml", Exit.REFUSED)):
+        (top / name).write_text("2\n")
+        git(top, "add", "-A")
+        git(top, "commit", "-q", "-m", name)
+        assert run(["scale", "--resume", of.path.name, "--dry-run"]) == expected, name
+        git(top, "reset", "-q", "--hard", commit)
+
+
+def test_a_module_that_only_larger_sizes_import_is_a_doubt_of_them(tmp_path: Path) -> None:
+    of = on_disk(tmp_path, study((1, 2), 2))
+    for key, content in ((FIRST, ""), ("g0002-full-r1", "1"), ("g0002-full-r2", "2")):
+        modules = {"train.py": "1", **({"multi.py": content} if content else {})}
+        leave(ran(of, key, "a"), "ranks/0.exit.json", ended(0, program=Inputs(modules=modules)))
+    doubts = [[each.words for each in point.doubts if each.code == "unequal"] for point in gather.facts(of).points]
+    assert doubts == [[], ["its launches differ in content of modules (multi.py)"]]
 
 
 def test_a_study_does_not_go_on_with_another_program(

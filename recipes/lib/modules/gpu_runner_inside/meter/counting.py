@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Iterable, Mapping
 
 NONE_SEEN, SEEN, KNOWN = 0, 1, 2  # of a rank: no forward pass; some; and what each step took
 _LARGEST_LAST = 1.02  # samples as stated over those seen, where smaller last batches are the only difference
 _MOST_KINDS = 3  # of groups of whole batches, with an epoch's last or not: how many differ in their samples
+SAMPLE_SIZE, PASSES = "mean size of a sample", "forward passes of a step"
 NOT_GIVEN = 0, 0  # of the samples of a step, where no framework made its batches
 
 
@@ -19,7 +20,7 @@ class Step:
     Attributes:
         passes: in training. samples: that they were given; 0 where one of them does not show it.
         largest: samples of one pass. across: second dimensions of the last one's tensors.
-        stepped: it had no pass that is seen, and the optimizer stepped.
+        stepped: it had no pass that is seen, and the optimizer stepped. numbers: in all inputs.
     """
 
     passes: int = 0
@@ -27,6 +28,7 @@ class Step:
     largest: int = 0
     across: tuple[int, ...] = ()
     stepped: bool = False
+    numbers: int = 0
 
 
 NONE, STEPPED = Step(), Step(stepped=True)
@@ -70,6 +72,7 @@ class Count:
         if accumulated is not None:
             self._accumulated = accumulated  # a step with more may repeat its samples
         self.forwards = self.done = self._steps = self._most = self._largest = self._square = 0
+        self._passes = self._samples = self._numbers = 0
         self._known, self._by_step = True, False
         self._was_smaller = self._varies = False
         self._said: list[int] = []
@@ -106,10 +109,13 @@ class Count:
     def _add(self, step: Step, samples: int | None, given: tuple[int, int], times: int) -> None:
         made, stated = given
         fits = step.passes <= self._accumulated or made > 0
-        step = Step(1, made, made, step.across) if made else step
+        self._passes += times * step.passes
+        step = replace(step, passes=1, samples=made, largest=made) if made else step
         self._said[-1] += times * ((stated or self.stated) if samples is None else samples)
         self._by_step = self._by_step or samples is not None
         self._seen[-1] += times * step.samples
+        self._samples += times * step.samples
+        self._numbers += times * step.numbers if step.samples else 0
         self.forwards += times * (step.passes > 0)
         self.done += times * (step.passes > 0 or step.stepped)
         self._steps += times
@@ -122,6 +128,13 @@ class Count:
         self._known = self._known and fits and (step.samples > 0 or not step.passes)
         self._has_passes = self._has_passes or step.passes > 0
         self._most, self._largest = max(self._most, step.samples), max(self._largest, step.largest)
+
+    @property
+    def means(self) -> dict[str, str]:
+        """Of the window, as far as the passes show it: what tells launches of one batch apart."""
+        size = self._numbers / self._samples if self._samples else 0.0
+        passes = self._passes / self.forwards if self.forwards else 0.0
+        return {SAMPLE_SIZE: f"{size:.6g}" if size else "", PASSES: f"{passes:.6g}" if passes else ""}
 
     @property
     def view(self) -> int:
@@ -167,6 +180,11 @@ def samples_of(inputs: Iterable[Any], *, tokens: bool = False, time_major: bool 
     sizes = {int(length) for each in flat for length in _shape(each)[: 2 if time_major else 1]}
     listed = {int(_shape(one)[0]) for each in flat if isinstance(each, (list, tuple)) for one in each if _shape(one)}
     return sizes.pop() if len(sizes) == 1 and listed <= sizes else 0
+
+
+def numbers_of(inputs: Iterable[Any]) -> int:
+    """All that its tensors have."""
+    return sum(math.prod(map(int, shape)) for shape in map(_shape, _flat(inputs)) if shape)
 
 
 def is_time_major(modules: Iterable[Any]) -> bool:

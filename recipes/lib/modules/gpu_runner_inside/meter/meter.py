@@ -307,7 +307,9 @@ class Meter:
             trained_beside=training.trained_beside,
             steps_beside=training.steps_beside,
             data_parallel=data_parallel,
-            trained=training.trained if world.size == 1 or data_parallel else {},  # else each rank has a part
+            trained={**training.trained, **self._counting.means}
+            if world.size == 1 or data_parallel
+            else {},  # else each rank has a part
             flops_per_sample=settings.flops_per_sample,
             peak_flops=settings.peak_flops,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import re
 import sys
@@ -21,6 +22,8 @@ _WRAPPERS = (
     "apex.",
 )
 _DEVICES = ("cuda", "cpu")
+CHECKPOINTING = "activation checkpointing"
+_CHECKPOINTS = ("_CheckpointFrame", "CheckpointFunctionBackward")  # what a graph holds that computes again
 _ATTENTION = ("flash_sdp_enabled", "mem_efficient_sdp_enabled", "math_sdp_enabled")
 VARYING = "varying"  # for a digest
 
@@ -69,6 +72,11 @@ def is_compiled() -> bool:
     """Whether torch.compile has compiled anything of this process."""
     counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", {})
     return bool(counters.get("frames", {}).get("ok"))
+
+
+def recomputes() -> bool:
+    """Whether a graph that is there now computes activations again, by whatever called torch.utils.checkpoint."""
+    return any(type(each).__name__ in _CHECKPOINTS for each in gc.get_objects())
 
 
 def precision(device: str) -> str:

@@ -11,8 +11,8 @@ from typing import Any, Callable, Iterator, Mapping, Sequence
 import torch
 
 from gpu_runner_inside.benchmark.torch_checksum import checksum_of
-from gpu_runner_inside.meter.counting import NONE, Step, across_of, is_time_major, samples_of
-from gpu_runner_inside.meter.torch_model import VARYING, of_inputs, of_modules, precision
+from gpu_runner_inside.meter.counting import NONE, Step, across_of, is_time_major, numbers_of, samples_of
+from gpu_runner_inside.meter.torch_model import CHECKPOINTING, VARYING, of_inputs, of_modules, precision, recomputes
 
 _WRAPS = ("module", "_orig_mod", "_fsdp_wrapped_module")  # the one child of DDP, torch.compile, FSDP
 is_compiling: Callable[[], bool] = getattr(getattr(torch, "compiler", None), "is_compiling", bool)
@@ -186,11 +186,11 @@ class Passes:
 
     def _show(self, given: Sequence[Any]) -> Step:
         """A pass with these inputs."""
-        samples, across = 0, NONE.across
+        samples, across, numbers = 0, NONE.across, 0
         with suppress(Exception):  # a tensor without a shape that can be read
             samples = 0 if _is_of_one_sample() else samples_of(given, tokens=self._tokens, time_major=self._time_major)
-            across = across_of(given)
-        return Step(1, samples, samples, across)
+            across, numbers = across_of(given), numbers_of(given)
+        return Step(1, samples, samples, across, numbers=numbers)
 
     def _after(self, _module: Any, _inputs: Any, output: Any) -> None:
         if not self._looks or compiles_backward() or _backward() != -1:
@@ -200,6 +200,8 @@ class Passes:
         for each in (output, *values):
             if isinstance(each, torch.Tensor) and each.requires_grad:
                 self._outputs.append(each.register_hook(untraced(self._backward_began)))
+                if CHECKPOINTING not in self.trained:
+                    self.trained[CHECKPOINTING] = str(recomputes())
                 return
 
     def stepped(self) -> None:
@@ -241,7 +243,8 @@ class Passes:
             return passes[0] if passes else NONE
         self.between += 0 < stepped_after < len(passes)
         samples = [each.samples for each in passes]
-        return Step(len(passes), sum(samples) if all(samples) else 0, max(samples), passes[-1].across)
+        numbers = sum(each.numbers for each in passes)
+        return Step(len(passes), sum(samples) if all(samples) else 0, max(samples), passes[-1].across, numbers=numbers)
 
     def end_of_look(self) -> None:
         """The warm-up is over. What torch.compile has compiled in it hides the hooks that are within."""
