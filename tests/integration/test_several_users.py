@@ -562,7 +562,7 @@ def test_a_users_files_are_mirrored_into_no_strangers_directory(place: Path, mon
 
 
 def test_no_link_of_a_stranger_leads_to_where_things_are_kept(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It leads to the user's directory when somebody looks, and to the stranger's after that."""
+    """It leads to the user's directory while its owner is looked at, and to the stranger's after that."""
     shared, own = owned(place / "scratch", 0, 0o1777), owned(owned(place / "alices", ALICE) / "thesis", ALICE)
     for name in ("link", "above"):
         run_as(CAROL, os.symlink, own if name == "link" else own.parent, shared / name)
