@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from runner.cli.options import say
 from runner.core.invocation import PROGRAM
 from runner.core.progress import Progress
-from runner.core.text import printable
+from runner.core.text import plain, printable
 
 if TYPE_CHECKING:
     from rich.status import Status
@@ -38,10 +39,10 @@ class _Plain:
         self.begin(self._shown_at - self.began, f"{done}/{total} {text}" if done and total else text)
 
     def begin(self, after_s: float, text: str) -> None:
-        click.echo(f"[{after_s:6.1f} s] {text}", err=True)
+        say(f"[{after_s:6.1f} s] {text}")
 
     def line(self, text: str) -> None:
-        click.echo(f"    {text}", err=True)
+        say(f"    {text}")
 
     def moved(self, done: int, total: int | None) -> None:
         now = time.monotonic()
@@ -63,13 +64,13 @@ class _Live(_Plain):
         from rich.text import Text
 
         self._status.update("")  # the amount of the step before
-        self._status.console.print(Text.assemble((f"{after_s:7.1f} s  ", "dim"), text), soft_wrap=True)
+        self._status.console.print(Text.assemble((f"{after_s:7.1f} s  ", "dim"), plain(text)), soft_wrap=True)
 
     def line(self, text: str) -> None:
         from rich.text import Text
 
         width = max(20, self._status.console.width - 6)
-        self._status.update(Text(text.strip()[:width], style="dim"))
+        self._status.update(Text(plain(text.strip())[:width], style="dim"))
 
 
 @contextmanager

@@ -3,14 +3,49 @@
 set -eu
 umask 077
 unset PYTHONPATH PYTHONHOME
+own=$(id -u)
 base=${XDG_CACHE_HOME:-$HOME/.cache}/gpu-runner/remote
 mkdir -p "$base"
+base=$(cd -P "$base" && pwd) # another user's link may lead elsewhere by then
 for each in "$base" "$base/.." "$base/../.."; do
-    [ "$(find "$each/." -prune -user "$(id -u)" ! -perm -o=w)" ] || {
+    [ "$(find "$each/." -prune -user "$own" ! -perm -o=w)" ] || {
         echo "error: $each is another user's, or everybody's to write to; set XDG_CACHE_HOME to a directory of yours" >&2
         exit 4
     }
 done
+# Above it as exchangeable_by of runner/core/files.py has it, which is not here yet.
+first=$(awk '$1 == "UID_MIN" { print $2 }' /etc/login.defs 2>/dev/null || true)
+groups=
+for each in $(id -G); do [ "$each" = "$(id -g)" ] || groups="$groups -o -group $each"; done
+each=$base
+while [ "$each" ]; do
+    # shellcheck disable=SC2086  # words of find
+    [ "$(find "$each" -prune '(' ! -perm -o=w -o -perm -1000 ')' \
+        '(' -user "$own" -o -uid "-${first:-1000}" -o ! -perm -o=w '(' -name "" $groups ')' ')')" ] || {
+        echo "error: others could exchange what is in $each; set XDG_CACHE_HOME to another directory of yours" >&2
+        exit 4
+    }
+    each=${each%/*}
+done
+
+# Goes to DIRECTORY of the user, through no link of another user.
+enter() {
+    cd "$HOME"
+    each=$1
+    while [ "$each" ]; do
+        [ -z "$(find "$each" -prune -type l ! -user 0 ! -user "$own" 2>/dev/null)" ] || {
+            echo "error: $each is another user's" >&2
+            exit 3
+        }
+        case $each in */*) each=${each%/*} ;; *) each= ;; esac
+    done
+    mkdir -p "$1"
+    cd "$1"
+    [ "$(find . -prune -user "$own")" ] || {
+        echo "error: $PWD is another user's" >&2
+        exit 3
+    }
+}
 
 # $1: a new directory, whole or not there; standard input: its files as a tar, the last of them `complete`.
 received() {
@@ -79,13 +114,7 @@ call) # CALL CODE CONFIG SITE LOGIN PROGRAM BUDGET DIRECTORY WORD...: the comman
     program=$base/code-$1/bin/gpu-runner
     export RUNNER_CONFIG="$base/config-$2/config.yaml" RUNNER_SITE="$3" RUNNER_REMOTE_LOGIN="$4" RUNNER_REMOTE_PROGRAM="$5"
     [ -z "$6" ] || export RUNNER_BUDGET="$6"
-    cd "$HOME"
-    mkdir -p "$7"
-    cd "$7"
-    [ "$(find . -prune -user "$(id -u)")" ] || {
-        echo "error: $PWD is another user's" >&2
-        exit 3
-    }
+    enter "$7"
     shift 7
     exec "$program" "$@"
     ;;
@@ -93,8 +122,7 @@ interrupt) # CALL: what Ctrl-C does in a terminal
     kill -INT "$(cat "$base/calls/$1")"
     ;;
 send) # DIRECTORY NAME...: files that a command line has written, as a tar
-    cd "$HOME"
-    cd "$1"
+    enter "$1"
     shift
     exec tar -cf - -- "$@"
     ;;

@@ -24,6 +24,7 @@ _LOCAL = frozenset((
 ))  # fmt: skip
 _STATFS_BYTES = 256  # struct statfs has 120 (x86-64, arm64); f_type comes first, a long
 _ATTEMPTS = 5
+_MOST_ON_THE_WAY = 1000  # names: links may lead in circles
 
 
 def closed_to_others(path: Path) -> Path | None:
@@ -45,30 +46,51 @@ def closed_to_others(path: Path) -> Path | None:
 
 
 def exchangeable_by(directory: Path) -> str:
-    """Whose directory it is, or one above it, in words, where another user could exchange what this one makes there;
-    else empty. Who may write by the group, the owner trusts. Trusted are root, accounts of the system, and those that
-    RUNNER_TRUST names; of a directory above that others may not write to, also the owner where it is of a group that
-    this user was put into (a project's; who has the same login group may be anybody). What is not there yet will be
-    this user's. Raises OSError.
+    """Whose directory it is, or one above it or a link on the way there, in words, where another user could exchange
+    what this one makes there, or lead it elsewhere; else empty. Who may write by the group, the owner trusts. Trusted
+    are root, accounts of the system, and those that RUNNER_TRUST names; of a directory above that others may not write
+    to, also the owner where it is of a group that this user was put into (a project's; who has the same login group may
+    be anybody). What is not there yet will be this user's. Raises OSError.
     """
     real, unknown, trusted = directory.resolve(), unmapped_user(), None
-    for each in (real, *real.parents):
+    for each in dict.fromkeys((real, *real.parents, *reversed(_way(directory)))):
         try:
-            status = each.stat()
+            status = each.lstat()
         except FileNotFoundError:
             continue
-        others_write, whose = status.st_mode & stat.S_IWOTH, ""
-        if status.st_uid not in (0, os.geteuid()):
+        is_link, whose = stat.S_ISLNK(status.st_mode), ""
+        # Any may write a link; where others may not, it is of those who may write to its directory, which comes, too.
+        others_write = (each.parent.lstat() if is_link else status).st_mode & stat.S_IWOTH
+        if status.st_uid not in (0, os.geteuid()) and not (is_link and not others_write):
             system, named, groups = trusted = trusted or _trusted()
             # In a container of an ordinary user, root and strangers look the same.
             by_place = status.st_uid == unknown or (status.st_gid in groups and not others_write)
             if not (status.st_uid < system or status.st_uid in named or (each != real and by_place)):
-                whose = f"user {status.st_uid}'s"
-        if not whose and others_write and not status.st_mode & stat.S_ISVTX:
+                whose = f"user {status.st_uid}'s{' link' if is_link else ''}"
+        if not whose and others_write and not is_link and not status.st_mode & stat.S_ISVTX:
             whose = "everybody's to write to (no sticky bit)"
         if whose:
-            return whose if each == real else f"below {each}, which is {whose}"
+            return whose if each == real else f"{'behind' if is_link else 'below'} {each}, which is {whose}"
     return ""
+
+
+def _way(path: Path) -> list[Path]:
+    """The directories and links by which a path is found, as far as they are there, each by its real name."""
+    found: list[Path] = []
+    at, left = Path("/"), list(reversed(path.absolute().parts[1:]))
+    while left and len(found) < _MOST_ON_THE_WAY:
+        part = left.pop()
+        at = at.parent if part == ".." else at / part
+        try:
+            is_link = at.is_symlink()
+        except OSError:
+            break
+        found.append(at)
+        if is_link:
+            target = at.readlink()
+            at = Path("/") if target.is_absolute() else at.parent
+            left += reversed(target.parts[target.is_absolute() :])
+    return found
 
 
 def _trusted() -> tuple[int, frozenset[int], frozenset[int]]:
@@ -91,14 +113,19 @@ def _trusted() -> tuple[int, frozenset[int], frozenset[int]]:
 
 @contextmanager
 def temporary_directory() -> Iterator[Path]:
-    """A new directory of this user alone, gone after the block: in TMPDIR, or in /tmp where others could exchange what
-    lies in that.
-    """
+    """A new directory of this user alone in the ``temporary_place``, gone after the block."""
     import tempfile  # few need one
 
-    place = tempfile.gettempdir()
-    with tempfile.TemporaryDirectory("", "gpu-runner-", "/tmp" if exchangeable_by(Path(place)) else place) as name:
+    with tempfile.TemporaryDirectory("", "gpu-runner-", temporary_place()) as name:
         yield Path(name)
+
+
+def temporary_place() -> str:
+    """TMPDIR, or /tmp where others could exchange what lies in that; for programs, too, which run what they make."""
+    import tempfile
+
+    place = tempfile.gettempdir()
+    return "/tmp" if exchangeable_by(Path(place)) else place
 
 
 def unmapped_user() -> int | None:

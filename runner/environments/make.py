@@ -90,7 +90,8 @@ def run_script(script: Path, log: Path, progress: Progress, limit_s: float) -> t
                 progress.line(line)
 
         # Not where the user is: Python would import what lies there, such as a venv.py of another user.
-        return process.stream(("bash", script), keep_line, timeout_s=limit_s, cwd=script.parent), last
+        env = {**os.environ, "TMPDIR": files.temporary_place()}
+        return process.stream(("bash", script), keep_line, timeout_s=limit_s, cwd=script.parent, env=env), last
 
 
 def failure(code: int, output: list[str], log: str) -> RunnerError:

@@ -536,6 +536,7 @@ def make_root(root: Path) -> Path:
         if root.parent.name != LAUNCHES:  # the directory of a launch lies in one that does
             with suppress(OSError), (root / ".gitignore").open("x", encoding="ascii") as ignored:
                 ignored.write("*\n")
+    _check_own(root)  # as it is named, too: who holds that name from here on goes where it leads then
     root = root.resolve()
     _check_own(root)
     return root

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from gpu_runner_inside.launcher import caches
 
 from runner.box import lifecycle
 from runner.box.root import location
@@ -60,6 +61,7 @@ pytestmark = [
 ]
 DIGEST, OTHER = "sha256:" + "a" * 64, "sha256:" + "b" * 64
 LAUNCHER = Path(__file__).parents[2] / "recipes/lib"
+SHELL = Path(remote.__file__).parents[1]
 SHOW = "import os; print(os.environ['XDG_CACHE_HOME']); open(os.environ['XDG_CACHE_HOME'] + '/mine', 'w')"
 
 
@@ -551,11 +553,52 @@ def test_a_users_files_are_mirrored_into_no_strangers_directory(place: Path, mon
         env = {"HOME": str(home), "PATH": "/usr/bin:/bin"}
         done = subprocess.run([*become(ALICE), *words], env=env, capture_output=True, text=True, check=False)
         assert said in done.stdout + done.stderr, done
-    for owner, mode in ((CAROL, 0o777), (ALICE, 0o777)):
-        cache = owned(place / f"cache-{owner}", owner, mode)
+    below = owned(owned(place / "carols", CAROL, 0o777) / "cache", ALICE, 0o700)
+    for cache in (owned(place / "cache-1", CAROL, 0o777), owned(place / "cache-2", ALICE, 0o777), below):
         env["XDG_CACHE_HOME"] = str(cache)
         done = subprocess.run([*become(ALICE), *words], env=env, capture_output=True, text=True, check=False)
-        assert (done.returncode, "is another user's, or everybody's" in done.stderr) == (4, True), done
+        said = "could exchange what is in" if cache == below else "is another user's, or everybody's"
+        assert (done.returncode, said in done.stderr) == (4, True), done
+
+
+def test_no_link_of_a_stranger_leads_to_where_things_are_kept(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It leads to the user's directory while its owner is looked at, and to the stranger's after that."""
+    shared, own = owned(place / "scratch", 0, 0o1777), owned(owned(place / "alices", ALICE) / "thesis", ALICE)
+    for name in ("link", "above"):
+        run_as(CAROL, os.symlink, own if name == "link" else own.parent, shared / name)
+    run_as(ALICE, os.symlink, own, shared / "hers")
+    (owned(place / "open", CAROL, 0o777) / "hers").symlink_to(own)
+    assert run_as(ALICE, files.exchangeable_by, shared / "hers") == ""
+    (home := owned(place / "home", ALICE, 0o700)).joinpath("image").write_text("x")
+    script, shell = (SHELL / "cli/remote.sh").read_text(), SHELL / "backends/runtimes/shell"
+    for link in (shared / "link", shared / "above/thesis", place / "open/hers"):
+        assert run_as(ALICE, files.exchangeable_by, link).startswith(("behind", "below"))
+        assert "could exchange" in outcome_as(ALICE, directory.make_root, link).what
+        for variable, call in (("RUNNER_STATE", paths.state_dir), ("RUNNER_CACHE", lambda: paths.cache("images"))):
+            monkeypatch.setenv(variable, str(link))
+            assert "could be another user's" in outcome_as(ALICE, call).what
+        assert run_as(ALICE, caches._base, {"TMPDIR": str(link)}) in (str(own), "/tmp")
+        monkeypatch.setattr(sys, "argv", ["mirror", str(link), str(home / "trees")])
+        assert f"SystemExit({mirror.REFUSED})" in outcome_as(ALICE, mirror.main).what
+        words: list[tuple[str | Path, ...]] = [("bash", "-c", f'. {shell}/leftovers.sh && is_own "$0"', link)]
+        words += [("bash", shell / "stage.sh", link / "gpu-runner-stage-1~1", "", "no", home / "image", "1", "")]
+        if link.parent.name != "open":  # each names what it reaches as it is then
+            words += [("sh", "-c", script, "sh", "send", link, "x")]
+            words += [("sh", "-c", script, "sh", "call", "1", "c", "k", "site", "login", "x", "", link)]
+        for each in words:
+            env = {"HOME": str(home), "PATH": "/usr/bin:/bin"}
+            done = subprocess.run([*become(ALICE), *each], env=env, cwd=home, capture_output=True, check=False)
+            assert done.returncode in (1, 3), (each, done)
+    assert not list(own.iterdir())
+
+
+def test_what_is_built_and_run_is_in_no_temporary_directory_of_a_stranger(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(owned(place / "tmp", CAROL, 0o1777)))
+    home = owned(place / "home", ALICE)
+    (home / "script").write_text('echo "$TMPDIR"\n')
+    assert run_as(ALICE, make.run_script, home / "script", home / "log", Silent(), 60) == (0, ["/tmp"])
 
 
 def test_a_strangers_recipe_is_named_by_its_path(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ import msgspec
 import pytest
 
 from runner.cli import run
+from runner.cli.progress import display
 from runner.core import files
 from runner.core.errors import Exit, InfrastructureError
 from runner.core.files import sha256 as sha256_of
@@ -193,3 +194,10 @@ def test_a_limit_on_processor_time_is_shown_before_long_work(limit: str, says: l
     done = subprocess.run(words, capture_output=True, text=True, check=True)
     assert [words for words in says if words in done.stderr] == says
     assert bool(done.stderr) is bool(says) is ("shell --runtime native" in done.stderr)
+
+
+def test_progress_shows_what_a_terminal_would_take_for_orders(capsys: pytest.CaptureFixture[str]) -> None:
+    with display() as progress:
+        progress.step("unpacking a\x1b]0;title\x07b")
+        progress.line("\x1b[2Jx")
+    assert capsys.readouterr().err == "[   0.0 s] unpacking a\\x1b]0;title\\x07b\n    \\x1b[2Jx\n"

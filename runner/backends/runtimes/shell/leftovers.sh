@@ -8,8 +8,23 @@ enroot_data() {
   enroot remove gpu-runner-none 2>&1 </dev/null | sed -n "s|^.*No such file or directory: \(/.*\)/gpu-runner-none$|\1|p"
 }
 
-# Whether only root and this user can exchange what is in a directory.
-is_own() { [ -O "$1" ] || [ "$(stat -c %u -- "$1")" = 0 ]; }
+# Whether no other user can exchange what is in a directory, or lead it elsewhere: it is root's or this user's; so are
+# those above it and the links on the way, or they are of a project (others may not write there, and it has a group of
+# the user's). In a container of an ordinary user, root and strangers look the same.
+is_own() {
+  local at first count unknown=0 project=()
+  read -r first _ count </proc/self/uid_map
+  [ "$first$count" = 04294967295 ] || unknown=$(cat /proc/sys/kernel/overflowuid)
+  case $(stat -L -c %u -- "$1") in 0 | "$unknown" | "$(id -u)") ;; *) return 1 ;; esac
+  for at in $(id -G); do [ "$at" = "$(id -g)" ] || project+=(-o -group "$at"); done
+  for at in "$1" "$(realpath -e -- "$1")"; do
+    while [ -n "$at" ]; do
+      [ -n "$(find "$at" -maxdepth 0 '(' -type l -o ! -perm -0002 -o -perm -1000 ')' '(' -user 0 -o -user "$unknown" \
+        -o -user "$(id -u)" -o -type d ! -perm -0002 '(' -name '' "${project[@]}" ')' ')')" ] || return
+      at=${at%/*}
+    done
+  done
+} 2>/dev/null
 
 # Whether a job's thing is left over. Arguments: the JOB of its name; the numbers of the user's jobs that Slurm knows
 # (empty: unknown); whether no other job of the user can be on this node (yes or no); the asking JOB.

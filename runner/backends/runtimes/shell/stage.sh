@@ -25,10 +25,10 @@ is_dead() {
 say() { echo "$(hostname): cannot stage the image: $*" >&2; rm -rf -- "$stage"; exit 1; }
 stage=$1 live=$2 alone=$3 image=$4 bytes=$5 sum=$6; shift 6
 ours() { [ ! -L "$1" ] && [ -O "$1" ] && [ "$(cat -- "$1/node")" = "$(uname -n)" ]; } 2>/dev/null
-[ -z "$(find "${stage%/*}/" -maxdepth 0 '(' -perm /022 ! -perm -1000 -o ! -user 0 ! -user "$(id -u)" ')')" ] || {
+if [ -n "$(find "${stage%/*}/" -maxdepth 0 -perm /022 ! -perm -1000)" ] || ! is_own "${stage%/*}"; then
   echo "$(hostname): cannot stage the image: others may exchange what lies in ${stage%/*} (chmod +t; chown)" >&2
   exit 1
-}
+fi
 own=$(job_of "$stage")
 for old in "${stage%/*}/gpu-runner-stage-"*; do
   ours "$old" || continue

@@ -101,12 +101,15 @@ def _usable(path: str) -> bool:
 
 
 def _base(env: Mapping[str, str]) -> str | None:
-    """The first directory in which no other user can replace what is made there."""
+    """The first directory in which no other user can replace what is made there, by its real path: a link of another
+    user may lead elsewhere by then.
+    """
     for base in (env.get("TMPDIR", ""), *_BASES):
         with suppress(OSError):
-            safe = base.startswith("/") and os.path.isdir(base) and all(map(_is_kept, _upwards(os.path.realpath(base))))
-            if safe and os.access(base, os.W_OK | os.X_OK):
-                return base
+            real = os.path.realpath(base)
+            safe = base.startswith("/") and os.path.isdir(real) and all(map(_is_kept, _upwards(real)))
+            if safe and os.access(real, os.W_OK | os.X_OK):
+                return real
     return None
 
 
