@@ -72,11 +72,13 @@ IN_STEPS = {
     "adversarial", "adversarial_apart", "sharpness_aware", "two_views", "closure", "time_major", "graphs",
     "projected_divided", "projected_by_deepspeed", "actor_and_critic", "compiled_backward",
     "encoder_layer_with_a_mask", "private", "by_turns",
+    "perturbed_twice",
 }  # fmt: skip
 NOT_CHECKED = {
     "accumulation_left_out", "adversarial_and_stated", "awkward", "by_a_part_or_frozen", "compiled_around",
     "compiled_step", "compiled_whole", "experts_in_a_list", "private_and_stated", "projected_and_stated",
-    "projected_divided_and_stated", "shared_trunk", "stated_too_small", "time_major_and_stated", "within_torchscript",
+    "perturbed_and_stated_of_two_ranks", "projected_divided_and_stated", "shared_trunk", "stated_too_small",
+    "time_major_and_stated", "within_torchscript",
 }  # fmt: skip
 BESIDE = {"by_turns", "actor_and_critic", "adversarial", "adversarial_apart", "adversarial_and_stated"}
 BY_INPUT = {"encoders_by_turns", "time_as_long_as_the_batch"}  # in doubt, though a batch is stated

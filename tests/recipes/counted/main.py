@@ -751,6 +751,31 @@ def wrapper_stays_in_evaluation() -> Script:
             inner.train()
 
 
+def perturbed() -> Script:
+    """Of each batch two backward passes, the second with other weights: their gradients add up."""
+    model = net()
+    optimizer = sgd(model)
+    yield stated(model, optimizer)
+    for _ in range(STEPS):
+        images, labels = batch()
+        optimizer.zero_grad()
+        for change in (0.1, -0.1):
+            functional.cross_entropy(model(images), labels).backward()
+            model[0].weight.data.add_(change)  # type: ignore[index]
+        optimizer.step()
+        yield BATCH
+
+
+@script("hook")
+def perturbed_twice() -> Script:
+    return perturbed()
+
+
+@script(f"hook {2 * BATCH}")
+def perturbed_and_stated_of_two_ranks() -> Script:
+    return perturbed()
+
+
 class Average(nn.Module):
     """Holds the model beside its average, and is never called."""
 

@@ -6,6 +6,7 @@ It trains by DistributedDataParallel on drawn data. SOURCE is ``script`` where i
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import hashlib
 import os
@@ -155,23 +156,26 @@ def train(peculiarity: str, source: str) -> str:  # noqa: PLR0912
             taken += 8 * rank + step % 3
         if peculiarity == "global-batch":
             taken //= dist.get_world_size()
-        for _ in range(0 if peculiarity == "idle" and rank and step >= 3 else accumulate):
-            data = torch.randn(taken, 16, generator=own), torch.randint(10, (taken,), generator=own)
-            if peculiarity == "sparse":
-                data = torch.randint(64, (taken, 16), generator=own), data[1]
-            images, labels = next(loader) if loader is not None else data
-            output = net[1:](net[0](images)) if peculiarity == "part" and step % 2 else model(images)
-            loss = nn.functional.cross_entropy(output, labels)
-            if scaler is not None and step % 7 == 3:
-                loss = loss * float("inf")
-            (loss if scaler is None else scaler.scale(loss)).backward()
+        with model.no_sync() if peculiarity == "closure" else contextlib.nullcontext():  # type: ignore[operator]
+            for _ in range(0 if peculiarity == "idle" and rank and step >= 3 else accumulate):
+                data = torch.randn(taken, 16, generator=own), torch.randint(10, (taken,), generator=own)
+                if peculiarity == "sparse":
+                    data = torch.randint(64, (taken, 16), generator=own), data[1]
+                images, labels = next(loader) if loader is not None else data
+                output = net[1:](net[0](images)) if peculiarity == "part" and step % 2 else model(images)
+                loss = nn.functional.cross_entropy(output, labels)
+                if scaler is not None and step % 7 == 3:
+                    loss = loss * float("inf")
+                (loss if scaler is None else scaler.scale(loss)).backward()
         for each in net.parameters() if peculiarity in BY_HAND else ():
             each.grad = torch.zeros_like(each) if each.grad is None else each.grad
             if peculiarity == "broadcast":
                 dist.broadcast(each.grad, 0)
             else:
                 dist.all_reduce(each.grad)
-        if scaler is None:
+        if peculiarity == "closure":  # the last pass lies in the step, as Lightning has it
+            optimizer.step(lambda x=images, y=labels: nn.functional.cross_entropy(model(x), y).backward())  # type: ignore[misc]
+        elif scaler is None:
             optimizer.step()
         else:
             scaler.step(optimizer)

@@ -22,6 +22,8 @@ FULL, LAST, TWICE, BLIND, NONE = Step(1, 64, 64), Step(1, 9, 9), Step(2, 128, 64
         (64, 1, 1, [LAST, LAST], Window([9, 9], 9, 18, by_input=True)),  # the whole batches were in the warm-up
         (64, 1, 1, [FULL, Step(1, 9, 9, (9, 64))], Window([64, 9], 64, 73, by_input=True)),  # (time, batch), a mask
         (64, 1, 1, [Step(1, 64, 64, (64,))] * 2 + [Step(1, 64, 64, (9,))], Window([64] * 3, 64, 192, by_input=True)),
+        (64, 1, 1, [Step(1, 32, 32, (64,))] * 2, Window([32, 32], 32, 64, by_input=True)),  # the length was stated
+        (64, 1, 1, [Step(1, 128, 128, (64,))] * 2, Window([64, 64], 64, 256)),  # doubtful
         (64, 1, 1, [FULL] * 2 + [Step(1, 64, 64, (64,))], Window([64] * 3, 64, 192)),  # a text as long as the batch
         (64, 1, 1, [FULL, NONE], Window([64, 64], 64)),  # doubtful: a part of the model, perhaps
         (64, 1, 1, [NONE, NONE], Window([0, 0], 64, 0)),

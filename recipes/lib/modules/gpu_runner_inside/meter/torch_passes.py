@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
+import weakref
 from contextlib import nullcontext, suppress
 from functools import lru_cache
 from typing import Any, Callable, Iterator, Mapping, Sequence
@@ -93,6 +94,7 @@ class Passes:
         self._stepped_after = 0  # passes of this step
         self._first: list[Step] = []  # passes of this step; those that activation checkpointing repeats
         self._repeated: list[Step] = []
+        self._given: list[tuple[Any, int]] = []  # tensors of the last pass in the warm-up, not kept alive; versions
         self._shapes: Any = None  # of the last pass's inputs; what they show
         self._shown = NONE
         self._close: list[Callable[[], None]] = []
@@ -171,14 +173,25 @@ class Passes:
             with suppress(Exception), torch.no_grad():
                 self.inputs = checksum_of(tensors) if (tensors := list(_tensors((inputs, named)))) else None
         if self._looks:
+            repeats = self._repeats((inputs, named))
             if not self._first:
                 self._versions = self._version()
-            elif self._open or self._versions != self._version():
+            elif self._open or repeats or self._versions != self._version():
                 self._mixed = True
             elif not self._accumulates():
                 self._mixed = True  # the first gradients are thrown away
             self._open = True
         self._first.append(self._shown)
+
+    def _repeats(self, given: Any) -> bool:
+        """Whether a pass has the very tensors of the last one, and no samples of its own."""
+        last, self._given = self._given, []
+        with suppress(Exception):  # a tensor without a version
+            tensors = [*_tensors(given)]
+            self._given = [(weakref.ref(each), each._version) for each in tensors]
+            same = (ref() is each and then == each._version for each, (ref, then) in zip(tensors, last))
+            return 0 < len(tensors) == len(last) and all(same)
+        return False
 
     def kind(self) -> dict[str, str]:
         """What the trained model is now."""

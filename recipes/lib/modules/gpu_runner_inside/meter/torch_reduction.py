@@ -162,6 +162,7 @@ class ReductionLook:
         # By tensor: the whole own gradient and the part; these, and what was reduced.
         self._own: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._stepped: dict[int, tuple[torch.Tensor, ...]] = {}
+        self._versions: dict[int, int] = {}  # of whole parameters, as the step of their optimizer begins
 
     def _seen(self, tensor: Any, gradient: torch.Tensor) -> None:
         """A backward pass has this whole gradient of a tensor, before it is reduced. It must not end that pass."""
@@ -173,6 +174,8 @@ class ReductionLook:
                 begin, length = tensor.part()
                 whole = _in_buckets(flat, 0)
                 part = whole if length == flat.numel() else _in_buckets(flat[begin : begin + length], begin)
+                if isinstance(tensor, _Whole) and self._versions.get(id(tensor)) == tensor.parameter._version:
+                    self._stepped.pop(id(tensor), None)  # a pass within the step, by its closure: it gets more
                 before = self._own.get(id(tensor))
                 if before is None or (isinstance(tensor, _Whole) and tensor.gradient() is None):  # none to add to
                     self._own[id(tensor)] = whole, part
@@ -183,23 +186,30 @@ class ReductionLook:
 
     def _before_step(self, optimizer: Any) -> None:
         """Of what it steps: the last call counts, as a wrapper may reduce between its own begin and the optimizer's."""
-        if not self._own or not self._possible:
+        if not self._possible:
             return
         try:
-            with torch.no_grad():
-                held = {id(each) for group in optimizer.param_groups for each in group["params"]}
-                none = torch.zeros(BUCKETS, dtype=torch.float64, device="cpu")  # the script may have another default
-                for tensor in self._tensors:
-                    if isinstance(tensor, _Whole) and id(tensor.parameter) not in held:
+            held = {id(each) for group in optimizer.param_groups for each in group["params"]}
+            for tensor in self._tensors:
+                if isinstance(tensor, _Whole):
+                    if id(tensor.parameter) not in held:
                         continue
-                    reduced, own = tensor.gradient(), self._own.get(id(tensor))
-                    if not isinstance(tensor, _Whole) and (own is None) != (reduced is None):
-                        raise ValueError("a gradient of which only one side was seen")
-                    if reduced is not None and reduced.layout == torch.strided:
-                        begin = tensor.part()[0]
-                        self._stepped[id(tensor)] = (*(own or (none, none)), _in_buckets(reduced.reshape(-1), begin))
+                    self._versions[id(tensor)] = tensor.parameter._version
+                if self._own:
+                    self._reduced(tensor)
         except Exception:  # not examined
             self._possible = False
+
+    def _reduced(self, tensor: Any) -> None:
+        """The optimizer gets this gradient."""
+        none = torch.zeros(BUCKETS, dtype=torch.float64, device="cpu")  # the script may have another default
+        reduced, own = tensor.gradient(), self._own.get(id(tensor))
+        if not isinstance(tensor, _Whole) and (own is None) != (reduced is None):
+            raise ValueError("a gradient of which only one side was seen")
+        if reduced is not None and reduced.layout == torch.strided:
+            begin = tensor.part()[0]
+            with torch.no_grad():
+                self._stepped[id(tensor)] = (*(own or (none, none)), _in_buckets(reduced.reshape(-1), begin))
 
     def after_step(self) -> None:
         """A step has ended: keep what was seen of it, or look at the next one."""
@@ -209,6 +219,10 @@ class ReductionLook:
         own = [self._own[id(each)][0] for each in self._tensors if id(each) in self._own]
         if own and _are_finite(own):
             self.own = checksum(each.numpy().tobytes() for each in own)
+            with suppress(Exception):  # after a closure, which is after the step
+                for each in self._tensors if self._possible else ():
+                    if id(each) in self._own and id(each) in self._versions and id(each) not in self._stepped:
+                        self._reduced(each)
             sums = [torch.stack(each).sum(0) for each in zip(*self._stepped.values())]
             if self._possible and sums and _are_finite(sums):
                 named = zip(("own", "own_part", "reduced"), (each.tolist() for each in sums))
