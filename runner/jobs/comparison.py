@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -399,9 +400,20 @@ def ran_with(
         figure=figure_of(verdict, plan.arms[-1] if plan.arms else None),
         code=code,
         changes=changes_of(run.code, run.content(CODE_DIFF)) if "commit" in code else None,
-        trained=report.trained if report else {},
+        trained=_trained(run, report.trained if report else {}),
         ran_with=inputs.ran_with(run) if code or recorded else None,
     )
+
+
+def _trained(run: Run, first: Mapping[str, str]) -> Mapping[str, str]:
+    """As the first rank's meter saw it, with the means of all ranks: each may have data of another size."""
+    own = [name for name in _MEANS if first.get(name)]
+    every = [each.trained for each in run.records.records("report", Report).values()] if own else []
+    means = dict(first)
+    for name in own:
+        with suppress(ValueError):  # of another version, or a rank does not know it: the first one's
+            means[name] = f"{fmean(float(each.get(name, '')) for each in every):.6g}"
+    return means
 
 
 def batch_of(run: Run) -> tuple[float | None, bool]:

@@ -58,7 +58,7 @@ def test_each_value_of_a_large_parameter_is_in_its_checksum(local: Runner) -> No
     ("peculiarity", "of_a_group"),
     [
         ("accumulation", 64), ("skipped", 32), ("evaluation", 32), ("checkpoint", 32), ("workers", 32),
-        ("spawned-workers", 32), ("exec", 32), ("two-meters", 32),
+        ("spawned-workers", 32), ("exec", 32), ("two-meters", 32), ("by-hand", 32),
         ("sparse", 32), ("saved-whole", 32), ("rollout", 32), ("horovod", None), ("os-exit-after", None),
     ],
 )  # fmt: skip
@@ -69,6 +69,7 @@ def test_what_a_proven_training_may_do(local: Runner, source: str, peculiarity: 
         if of_a_group is not None:
             assert {each // report["group_steps"] for each in report["group_samples"]} == {of_a_group}
             assert report["meter"] == source
+            assert report["trained"]["mean size of a sample"], "also of gradients that no wrapper reduces"
         assert peculiarity != "horovod" or report["framework"] == "horovod"
 
 

@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch import nn
 
 BATCH, STEPS = 32, 60
-BY_HAND = ("broadcast", "idle", "part")  # gradients are sent without DistributedDataParallel
+BY_HAND = ("broadcast", "by-hand", "idle", "part")  # gradients are sent without DistributedDataParallel
 STATED: dict[str, dict[str, Any]] = {
     "no-model": {"model": None, "optimizer": None},
     "tokens": {"unit": "tokens", "flops_per_sample": 1e3, "peak_flops": 1e12},

@@ -293,6 +293,18 @@ def test_batches_that_vary_are_compared_by_their_means(tmp_path: Path, ranks: An
     assert [fact.key for fact in [first_difference("repeats", *sides)] if fact] == wanted
 
 
+@pytest.mark.parametrize(("second", "expected"), [("20", []), ("100", ["trained"]), ("", []), ("x", [])])
+def test_a_sample_is_of_the_mean_size_of_all_ranks(tmp_path: Path, second: str, expected: list[str]) -> None:
+    """The first rank's part of the texts is no longer than one GPU's; the second one's is."""
+    one = dataclasses.replace(ONE, trained={"mean size of a sample": "20"})
+    run = run_of(tmp_path / "run", "c1", "")
+    (run.path / "ranks").mkdir()
+    for rank, size in enumerate(("20", second)):
+        run.write(f"ranks/{rank}.report.json", report(rank, trained={"mean size of a sample": size}))
+    both = dataclasses.replace(ONE, trained=ran_with(run, PLAN, None, {}).trained)
+    assert [fact.key for fact in unlike("sizes", [one, both])] == expected
+
+
 def test_every_fact_decides_something_and_has_a_case() -> None:
     assert {fact.key for fact in FACTS} == {key for _, keys in CASES.values() for key in keys.split()}
     for question, keys in DECIDES.items():

@@ -308,8 +308,8 @@ class Meter:
             steps_beside=training.steps_beside,
             data_parallel=data_parallel,
             trained={**training.trained, **self._counting.means}
-            if world.size == 1 or data_parallel
-            else {},  # else each rank has a part
+            if world.size == 1 or data_parallel or not (settings.sharded or training.sharded)
+            else {},  # each rank has a part
             flops_per_sample=settings.flops_per_sample,
             peak_flops=settings.peak_flops,
         )
