@@ -162,8 +162,7 @@ class Resolver:
         elsewhere = [each for place, each in choices if "root" not in conditions.guards_at(place, self.value)]
         only = len(elsewhere) < len(choices) and all(each.constant in _ABSENT for each in elsewhere)
         tags = value.tags | {"root_only"} if only and not value.has("root") else value.tags
-        is_literal = all(each.constants for _, each in choices)
-        return replace(value, tags=tags, constants=value.constants if is_literal else frozenset())
+        return replace(value, tags=tags)
 
     def _name(self, node: nodes.Name) -> Value:
         name = node.name

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, reduce
+from functools import cached_property
 from typing import Any
 
 from astroid import nodes
@@ -78,13 +78,16 @@ def union(values: Iterable[Value]) -> Value:
 
 
 def either(values: Iterable[Value]) -> Value:
-    """What is known of a value that is one of several."""
-    return reduce(_joined, values, NOTHING)
-
-
-def _joined(one: Value, other: Value) -> Value:
-    items = () if one.items and other.items else one.items or other.items
-    return Value(one.tags | other.tags, one.what or other.what, one.constants | other.constants, items)
+    """What is known of a value that is one of several; its literals are known where all of them are."""
+    every = tuple(values)
+    literals = [each.constants for each in every]
+    items = [each.items for each in every if each.items]
+    return Value(
+        frozenset[str]().union(*(each.tags for each in every)),
+        next((each.what for each in every if each.what), None),
+        frozenset[Any]().union(*literals) if all(literals) else frozenset(),
+        items[0] if len(items) == 1 else (),
+    )
 
 
 def text_of(value: Value, into: Any = "") -> Value:

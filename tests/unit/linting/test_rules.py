@@ -358,6 +358,8 @@ SOUND: list[tuple[str, ...]] = [
     ("ddp", "(dataset, batch_size=32, sampler=sampler)", "(dataset[dist.get_rank()::8], shuffle=True)",
      "sampler = DistributedSampler(dataset)\n", "", "    sampler.set_epoch(epoch)\n", ""),
     ("ddp", "for epoch in range(9):", "if True:", "    sampler.set_epoch(epoch)\n", ""),
+    ("ddp", "DistributedSampler(dataset)", "DistributedSampler(dataset, 8, rank_of())", "optimizer =",
+     "def rank_of():\n    if not dist.is_initialized(): return 0\n    return dist.get_rank()\noptimizer ="),
     ("ddp", "DistributedSampler(dataset)", "DistributedSampler(dataset, shuffle=False)",
      "    sampler.set_epoch(epoch)\n", ""),
     ("ddp", "sampler.set", "loader.sampler.set"),
