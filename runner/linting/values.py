@@ -110,7 +110,7 @@ def combined(operator: str, left: Value, right: Value) -> Value:
     if operator == "%" and by_node and not right.has("size"):
         return tagged("local_rank", "exact")  # the rank by the GPUs of a node
     if right.has("size") and operator in ("/", "//", "*"):
-        divided = operator != "*" and not left.has("over_size", "size")
+        divided = operator != "*" and not left.has("over_size", "size") and not right.has("over_size")
         tags = tags | {"over_size"} if divided else tags - {"over_size"}
     return Value(tags)
 
@@ -214,7 +214,7 @@ def result_of(call: Call) -> Value:
     if call.means("schedule"):
         return Value(rate_of(call) - given.things("optimizer") - {"wrapped"})
     by_path = call.means("path") or call.receiver.has("by_rank_in_text")
-    kept = given.tags - CONDITIONS - (frozenset() if by_path else {"by_rank_in_text"})
+    kept = given.tags - CONDITIONS - {"over_size"} - (frozenset() if by_path else {"by_rank_in_text"})
     things = given.things()
     made = {
         "loader": kept,

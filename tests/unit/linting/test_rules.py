@@ -390,6 +390,7 @@ SOUND: list[tuple[str, ...]] = [
     ("keras", *(each.format("", SENT) for each in STEPS), "Adam(0.001", "SGD(0.001"),
     ("ddp", SET_DEVICE, 'device = torch.device(f"cuda:{local_rank}")\n', DEVICE_IDS, "Net().to(device)"),
     ("horovod", "num_replicas=hvd.size()", "num_replicas=hvd.local_size() * (hvd.size() // hvd.local_size())"),
+    ("horovod", "lr=0.1 * hvd.size()", "lr=0.1 * step / (900 // hvd.size())"),
     ("horovod", "lr=0.1 * hvd.size()", "lr=0.1", "for epoch", "library.Warmup(optimizer, hvd.size())\nfor epoch"),
     ("horovod", "lr=0.1 * hvd.size()", "lr=0.1", "for epoch", "library.BetterLR(optimizer, hvd.size())\nfor epoch"),
     ("ddp", *(each.format("own.step()") for each in SECOND), "torch.nn.Linear(4, 4)", "library.make()"),
