@@ -93,44 +93,40 @@ def check_script(file: Path, as_json: bool) -> int:
     from runner.linting.check import check
 
     report = check(file)
-    rows = [
-        {"step": row.step, "name": row.name} | {key: getattr(row.finding, key) for key in _KEYS} for row in report.rows
-    ]
-    facts = {"file": report.file, "way": report.way, "done_by": report.does_it_itself, "steps": rows}
+    steps = [{key: getattr(row, key) for key in _KEYS} for row in report.steps]
+    facts = {"file": report.file, "way": report.way, "done_by": report.does_it_itself, "steps": steps}
     lines = _report_lines(report)
     return answer(facts, lines, as_json=as_json, exit_code=report.exit_code, error=_problem(report))
 
 
-_KEYS = ("state", "place", "reason", "fix")
+_KEYS = ("step", "name", "state", "place", "reason", "fix")
 _WAYS = {"horovod": "Horovod", "ddp": "torch.distributed", "none": "neither Horovod nor torch.distributed"}
 
 
 def _problem(report: Report) -> Problem | None:
     """The first step that is wrong or missing."""
-    for row in report.rows:
-        finding = row.finding
-        if finding.state in ("missing", "wrong"):
-            where = f"{report.file}, line {finding.place}" if finding.place else report.file
-            what = f"step {row.step}, {row.name}: {finding.reason}"
-            return Problem(f"step-{finding.state}", what, where, finding.fix, "user")
+    for row in report.steps:
+        if row.state in ("missing", "wrong"):
+            where = f"{report.file}, line {row.place}" if row.place else report.file
+            what = f"step {row.step}, {row.name}: {row.reason}"
+            return Problem(f"step-{row.state}", what, where, row.fix, "user")
     return None
 
 
 def _report_lines(report: Report) -> Iterator[str]:
-    width = max(len(row.name) for row in report.rows)
-    places = max(4, *(len(row.finding.place) for row in report.rows))
+    width = max(len(row.name) for row in report.steps)
+    places = max(4, *(len(row.place) for row in report.steps))
     by = report.does_it_itself or _WAYS[report.way]
     yield f"{printable(report.file)}: {by}"
     yield f"  {'step':{width + 2}}  {'state':11}  {'line':{places}}  reason"
-    for row in report.rows:
-        finding = row.finding
-        shown = f"{finding.state:11}  {printable(finding.place):{places}}  {printable(finding.reason)}"
+    for row in report.steps:
+        shown = f"{row.state:11}  {printable(row.place):{places}}  {printable(row.reason)}"
         yield f"  {row.step} {row.name:{width}}  {shown}"
-    for row in report.rows:
-        for line in row.finding.fix.splitlines() if row.finding.state in ("missing", "wrong") else ():
+    for row in report.steps:
+        for line in row.fix.splitlines() if row.state in ("missing", "wrong") else ():
             yield f"  fix, step {row.step}: {printable(line)}"
-    bad = sum(row.finding.state in ("missing", "wrong") for row in report.rows)
-    unknown = sum(row.finding.state == "cannot tell" for row in report.rows)
+    bad = sum(row.state in ("missing", "wrong") for row in report.steps)
+    unknown = sum(row.state == "cannot tell" for row in report.steps)
     yield f'  {bad} wrong or missing, {unknown} "cannot tell" (gpu-runner docs recipe-check)'
 
 

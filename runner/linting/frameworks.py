@@ -31,8 +31,10 @@ def matches(patterns: str, name: str) -> bool:
 @cache
 def meaning(name: str) -> frozenset[str]:
     """The tags of a name that nothing else is known of: a rank, a size, or what is true on rank 0."""
-    tags = {tag for tag, pattern in TABLES["names"].items() if re.fullmatch(f"_?({pattern})", name, re.IGNORECASE)}
-    return frozenset(tags | {"exact"} if tags else ())
+    plain = name.lower().removeprefix("get").removeprefix("_")
+    tags = {tag for tag, pattern in TABLES["names"].items() if re.fullmatch(pattern, plain)}
+    also = {"exact", "else_not_root"} if "root" in tags else {"exact"}
+    return frozenset(tags | also if tags else ())
 
 
 def variable(name: object) -> str:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from astroid import nodes
 
-from runner.linting.frameworks import meaning
-from runner.linting.script import Finding, Script, ok, one, rule, sharding, unclear, wrong
+from runner.linting.script import Claim, Rule, Script
 from runner.linting.values import NOTHING, Call, Value, rate_of, tagged, union
 
 _ANY_GPU = tagged("any GPU")
 _WHOLE = "every rank trains on the whole data set"
+_WAITING = "only some of the ranks come here, and wait for the others"
 _METRIC = re.compile(
     r"loss|acc(?![a-z]*el)|metric|correct|error_rate|score|auc|perplex|\bppl|bleu|\bmae\b|rmse|\bmse\b|\biou\b|\bf1\b",
     re.IGNORECASE,
@@ -20,195 +20,169 @@ _METRIC = re.compile(
 _EVALUATION = re.compile(r"\b(test|val|valid|validation|eval|evaluation)\b", re.IGNORECASE)
 
 
-@rule(1)
-def initialise(script: Script) -> Iterator[Finding]:
+def _having(pairs: Iterable[tuple[Call, Value]], *tags: str) -> list[Call]:
+    """The calls whose value has any of these tags."""
+    return [call for call, value in pairs if value.has(*tags)]
+
+
+def initialise(script: Script) -> Iterator[Claim]:
     """Whether it initialises Horovod or torch.distributed, before it uses it."""
-    if script.way == "none":
-        yield script.missing("it uses neither Horovod nor torch.distributed: every process would train alone")
     name = "hvd.init" if script.way == "horovod" else "init_process_group"
-    first = script.calls(f"init {script.way}")
-    if not first:
-        yield script.missing(f"{name} is never called")
-    if all(call.guards & {"root", "local_root"} for call in first):
-        yield from wrong(f"{name} is called on rank 0 only: the other ranks never join", first)
-    needs = (call for call in script.calls(f"needs {script.way}") if call.certain and first[0].certain)
-    early = (call for call in needs if call.order < first[0].order and not call.node.frame().name.startswith("is_"))
-    yield from wrong(f"{{}} is called before {name}", early)
-    yield from ok("{}", first)
+    first = script.calls(f"init {script.way}") if script.way != "none" else []
+    alone = "it uses neither Horovod nor torch.distributed: every process would train alone"
+    yield "missing", script.way == "none", alone
+    yield "missing", not first, f"{name} is never called"
+    by_root = all(call.guards & {"root", "local_root"} for call in first)
+    yield "wrong", first if by_root else [], f"{name} is called on rank 0 only: the other ranks never join"
+    early = (call for call in script.calls(f"needs {script.way}") if call.certain and first[0].certain
+             and call.order < first[0].order and not call.node.frame().name.startswith("is_"))  # fmt: skip
+    yield "wrong", early, f"{{}} is called before {name}"
+    yield "ok", first, "{}"
 
 
-@rule(2)
-def gpu(script: Script) -> Iterator[Finding]:
+def gpu(script: Script) -> Iterator[Claim]:
     """Which GPU a rank takes."""
     pins = {call: value for call in script.every if (value := _pin(call)) is not None}
-    good = [call for call, value in pins.items() if value.has("local_rank")]
-    others = {call: value for call, value in pins.items() if call not in good}
+    good = _having(pins.items(), "local_rank")
+    others = [(call, value) for call, value in pins.items() if call not in good]
     by_rank = "the GPU is chosen by the rank of the whole job: a second node has no GPU of that number"
-    yield from wrong(by_rank, (call for call, value in others.items() if value.has("rank")))
-    if not any(call.means("visible", "set.*") for call in good):
-        fixed = (call for call, value in others.items() if value.has("fixed"))
-        yield from wrong("every rank of a node takes the same GPU", fixed)
-    fix = 'local_rank = int(os.environ["LOCAL_RANK"])' if script.way == "ddp" else "local_rank = hvd.local_rank()"
-    yield from wrong("the local rank is a name that nothing sets", filter(_is_of_no_name, good), fix)
-    yield from ok("by the local rank", good)
-    if any(value.constant in ("", "-1", ()) for value in pins.values()):
-        yield one("ok", "it hides the GPUs")
+    yield "wrong", _having(others, "rank"), by_rank
+    hides = any(call.means("visible", "set.*") for call in good)
+    yield "wrong", [] if hides else _having(others, "fixed"), "every rank of a node takes the same GPU"
+    yield "ok", good, "by the local rank"
+    yield "ok", any(value.constant in ("", "-1", ()) for value in pins.values()), "it hides the GPUs"
     known = (call for call, value in pins.items() if value is not _ANY_GPU)
-    yield from unclear("the number of the GPU could not be followed", known)
-    if script.is_tensorflow:
-        yield script.missing("TensorFlow takes every GPU of the node on each rank")
-    if pins:
-        yield script.missing("no GPU is chosen, so every rank of a node takes GPU 0")
-    yield one("cannot tell", "it uses no GPU that can be seen")
-
-
-def _is_of_no_name(call: Call) -> bool:
-    """Whether a name among its arguments stands for the local rank, and is set nowhere that can be seen."""
-    arguments = (*call.node.args, *call.node.keywords) if isinstance(call.node, nodes.Call) else ()
-    names = [name for each in arguments for name in each.nodes_of_class(nodes.Name)]
-    unset = [each for each in names if "local_rank" in meaning(each.name) and not each.lookup(each.name)[1]]
-    stars = (each for each in call.node.root().nodes_of_class(nodes.ImportFrom) if each.names[0][0] == "*")
-    return bool(unset) and not any(stars)
+    yield "cannot tell", known, "the number of the GPU could not be followed"
+    yield "missing", script.is_tensorflow, "TensorFlow takes every GPU of the node on each rank"
+    yield "missing", bool(pins), "no GPU is chosen, so every rank of a node takes GPU 0"
+    yield "cannot tell", True, "it uses no GPU that can be seen"
 
 
 def _pin(call: Call) -> Value | None:
     """The GPU that a call takes; None where it takes none."""
-    value: Value | None = call.argument(0, "device")
-    first = call.argument(0, "device")
-    is_named = first.has("fixed", "rank", "local_rank")
-    by_environment = call.name == "set.env" and first.constant == "CUDA_VISIBLE_DEVICES"
-    if call.name in ("set.visible_device_list", ".cuda") or by_environment:
-        value = call.arguments[-1] if call.arguments else _ANY_GPU
-    elif call.means("visible"):
-        value = first.items[0] if len(first.items) == 1 else first
-    elif call.name == "torch.device" and (first.constant is ... or str(first.constant).startswith("cuda")):
-        value = call.given(1, "index") or (first if is_named else _ANY_GPU)
-    elif call.name == ".to" and not (is_named or type(first.constant) is int):
-        value = _ANY_GPU if "cuda" in first.constants else None
-    elif call.last == "DistributedDataParallel":
+    by_variable = call.name == "set.env" and call.argument(0).constant == "CUDA_VISIBLE_DEVICES"
+    value: Value | None = call.argument(int(by_variable), "device")
+    if call.means("*.DistributedDataParallel"):
         value = next(iter(call.argument(1, "device_ids").items), None)
-    elif not call.means("set device", ".to"):
+    elif call.name == "torch.device" and call.given(1, "index") is not None:
+        value = call.argument(1, "index")
+    if value is None or not (by_variable or call.means("takes a gpu")):
         return None
-    number = value.constant if value is not None else None
-    return tagged("fixed") if type(number) is int or (isinstance(number, str) and number.isdigit()) else value
+    value = value.items[0] if len(value.items) == 1 else value
+    named = any(re.fullmatch(r"(cuda|/?(device:)?gpu):\d+", str(each).lower()) for each in value.constants)
+    if value.has("fixed") or named or re.fullmatch(r"\d+", str(value.constant)):
+        return tagged("fixed")
+    is_named = call.means("set device", "visible", "set.*") or value.has("rank", "local_rank")
+    if is_named or (value and call.name == ".cuda"):
+        return value
+    any_gpu = call.name == ".cuda" or "cuda" in value.constants or (call.name == "torch.device" and not value.constants)
+    return _ANY_GPU if any_gpu else value if call.last == "DistributedDataParallel" else None
 
 
-@rule(3)
-def wrong_parts(script: Script) -> Iterator[Finding]:
+def shards(script: Script) -> Iterator[Claim]:
     """Parts of the data that are not those of the ranks of the whole job."""
+    by_horovod = script.way == "horovod" and not script.calls("dist.init_process_group")
     for call in (*script.samplers, *script.calls(".shard")):
-        place = 0 if call.name == ".shard" else 1
+        place = int(call.name != ".shard")
         number, rank = call.argument(place, "num_replicas", "num_shards"), call.argument(place + 1, "rank", "index")
-        if rank.has("local_rank") and not rank.has("rank"):
-            yield one("wrong", "the part is chosen by the local rank: every node trains on the same parts", [call])
-        if number.has("local_size") and not number.has("size"):
-            yield one("wrong", "the data are divided by the ranks of one node only", [call])
-        if rank.constant == 0:
-            yield one("wrong", "every rank takes part 0 of the data", [call])
-        if number.has("rank") and rank.has("size") and not number.has("size"):
-            yield one("wrong", "shard takes the number of parts first, then the part", [call])
-    if script.way == "horovod" and not script.calls("dist.init_process_group"):
-        named = [call for call in script.samplers if "Distributed" in call.last and not call.has_unknown_arguments]
-        bare = (call for call in named if call.given(1, "num_replicas") is call.given(2, "rank") is None)
-        yield from wrong("without num_replicas and rank it asks torch.distributed, which Horovod does not start", bare)
+        by_node = rank.has("local_rank") and not rank.has("rank")
+        of_node = number.has("local_size") and not number.has("size")
+        swapped = number.has("rank") and rank.has("size") and not number.has("size")
+        bare = "" not in call.keywords and call.given(1, "num_replicas") is call.given(2, "rank") is None
+        for is_so, reason in (
+            (by_node, "the part is chosen by the local rank: every node trains on the same parts"),
+            (of_node, "the data are divided by the ranks of one node only"),
+            (rank.constant == 0, "every rank takes part 0 of the data"),
+            (swapped, "shard takes the number of parts first, then the part"),
+            (bare and by_horovod and "Distributed" in call.last,
+             "without num_replicas and rank it asks torch.distributed, which Horovod does not start"),
+        ):  # fmt: skip
+            yield "wrong", [call] if is_so else [], reason
 
 
-@rule(3)
-def loaders(script: Script) -> Iterator[Finding]:
+def loaders(script: Script) -> Iterator[Claim]:
     """Whether the loader that it trains on has a part for each rank."""
     given = [value for call in script.fits for value in call.values]
     used = union((*script.trained_on, *given)).things("loader")
     evaluated = script.evaluated if script.trained_on or given else frozenset()
-    chosen = [call for call in script.loaders if f"loader:{call.number}" in used]
-    chosen = chosen or [call for call in script.loaders if f"loader:{call.number}" not in evaluated]
-    first = chosen[:1]
-    if not any(map(sharding, chosen)):
-        yield from unclear("the loader's arguments could not be followed", _with_unknown(first))
+    chosen = [call for call in script.loaders if call.thing("loader") in used]
+    chosen = chosen or [call for call in script.loaders if call.thing("loader") not in evaluated]
+    first, by = chosen[:1], {call: script.sharding(call) for call in chosen}
+    if not any(by.values()):
+        yield "cannot tell", _with_unknown(first), "the loader's arguments could not be followed"
         own = (call for call in first if union(call.values).things("plainsampler"))
-        yield from unclear("a sampler of its own, that is not seen to ask for the rank", own)
-        lost = "the sampler is not given to the loader that is trained on"
-        yield from wrong(lost if script.samplers else _WHOLE, first)
-    shuffled = (call for call in chosen if sharding(call) == "sampler" and call.argument(2, "shuffle").constant is True)
-    fix = "leave shuffle out: the sampler shuffles"
-    yield from wrong("shuffle=True and a sampler exclude each other", shuffled, fix)
+        yield "cannot tell", own, "a sampler of its own, that is not seen to ask for the rank"
+        yield "wrong", first, "the sampler is not given to the loader that is trained on" if script.samplers else _WHOLE
+    sampled = [call for call in chosen if by[call] == "sampler"]
+    shuffled = (call for call in sampled if call.argument(2, "shuffle").constant is True)
+    yield "wrong", shuffled, "shuffle=True and a sampler exclude each other", "leave shuffle out: the sampler shuffles"
     again = any(len(call.loops) >= 2 and script.over(call.loops[-1]).things("loader") for call in script.backward)
-    for call in (call for call in chosen if sharding(call) in ("sampler", "rank")):
-        if again and not script.uncertain:
-            fix = "sampler.set_epoch(epoch)  # first in each epoch"
-            yield from wrong("set_epoch is not called: every epoch has the same order", _same_order(script, call), fix)
-        yield one("ok", "by a sampler" if sharding(call) == "sampler" else "by the rank", [call])
-    yield from unclear("the data depend on the number of ranks, and not on the rank", first)
+    same = _same_order(script, sampled[:1]) if again and not script.uncertain else []
+    fix = "sampler.set_epoch(epoch)  # first in each epoch"
+    yield "wrong", same, "set_epoch is not called: every epoch has the same order", fix
+    yield "ok", sampled, "by a sampler"
+    yield "ok", (call for call in chosen if by[call] == "rank"), "by the rank"
+    yield "cannot tell", first, "the data depend on the number of ranks, and not on the rank"
 
 
-def _with_unknown(calls: list[Call]) -> list[Call]:
-    return [call for call in calls if call.has_unknown_arguments]
+def _with_unknown(calls: Iterable[Call]) -> list[Call]:
+    return [call for call in calls if "" in call.keywords]
 
 
-def _same_order(script: Script, loader: Call) -> list[Call]:
+def _same_order(script: Script, loaders: list[Call]) -> list[Call]:
     """The sampler of a loader, if it shuffles and nothing tells it the epoch."""
-    tags = union(loader.values).things("sampler")
-    sampler = [call for call in script.samplers if f"sampler:{call.number}" in tags][:1]
-    in_order = any("Elastic" in call.last or call.argument(3, "shuffle").constant is False for call in sampler)
-    for call in script.calls(".set_epoch"):
-        owners = call.receiver.things("sampler", "loader")
-        given = [value for each in script.loaders if f"loader:{each.number}" in owners for value in each.values]
-        in_order = in_order or not owners or bool((owners | union(given).tags) & tags)
-    return [] if in_order else sampler
+    tags = union(value for each in loaders for value in each.values).things("sampler")
+    told = [call.receiver.things("sampler", "loader") for call in script.calls(".set_epoch")]
+    is_told = any(not owners or owners & tags for owners in told)
+    return [call for call in script.samplers if call.thing("sampler") in tags and "Elastic" not in call.last
+            and call.argument(3, "shuffle").constant is not False and not is_told]  # fmt: skip
 
 
-@rule(3)
-def other_data(script: Script) -> Iterator[Finding]:
+def other_data(script: Script) -> Iterator[Claim]:
     """Data without a DataLoader: tf.data, arrays, generators."""
     given = [(call, value) for call in script.fits if (value := call.given(0, "x")) is not None]
     data = [*given, *((Call("for", None), over) for over in script.trained_on)]
-    yield from ok("by the rank", (call for call, value in data if value.has("rank") or value.things("sampler")))
-    yield from ok("by the rank", (call for call in script.calls(".shard") if union(call.values).has("rank")))
-    if "webdataset.split_by_node" in script.names:
-        yield one("ok", "by webdataset's split_by_node")
+    yield "ok", (call for call, value in data if value.has("rank") or value.things("sampler")), "by the rank"
+    yield "ok", _having(((call, union(call.values)) for call in script.calls(".shard")), "rank"), "by the rank"
+    yield "ok", "webdataset.split_by_node" in script.names, "by webdataset's split_by_node"
     steps = [(call, call.argument(None, name)) for call in script.fits for name in ("steps_per_epoch", "epochs")]
-    reason = "each rank takes a part of the steps, and shuffles all data with its own seed"
-    yield from unclear(reason, (call for call, value in (*data, *steps) if value.has("size")))
-    if script.uncertain:
-        yield one("cannot tell", script.uncertain)
-    if data:
-        yield from wrong(_WHOLE, script.calls("made data") or (script.calls("fit data") if given else []))
-    if script.way == "none" and data:
-        yield script.missing("the data are not divided among the ranks")
-    yield one("cannot tell", "no data set that can be seen")
+    by_size = "each rank takes a part of the steps, and shuffles all data with its own seed"
+    yield "cannot tell", _having((*data, *steps), "size"), by_size
+    yield "cannot tell", bool(script.uncertain), script.uncertain
+    made = script.calls("made data") or (script.calls("fit data") if given else [])
+    yield "wrong", made if data else [], _WHOLE
+    yield "missing", script.way == "none" and bool(data), "the data are not divided among the ranks"
+    yield "cannot tell", True, "no data set that can be seen"
 
 
-@rule(4)
-def rate(script: Script) -> Iterator[Finding]:
+def rate(script: Script) -> Iterator[Claim]:
     """Whether a rate depends on the number of ranks."""
     rates = [(call, call.argument(int(not call.means("keras.* tensorflow.*")), "lr", "learning_rate"))
              for call in script.optimizers]  # fmt: skip
     first = script.optimizers[:1]
+    yield "wrong", _having(rates, "over_size"), "the rate is divided by the number of ranks"
     known = " ".join((*script.texts, *(call.name for call in script.every))).lower()
-    warm = any(word in known for word in ("warmup", "warm_up", "warm-up"))
-    divided = (call for call, value in rates if value.has("over_size"))
-    yield from wrong("the rate is divided by the number of ranks", divided)
+    warm = "" if re.search(r"warm[-_]?up", known) else "; no warm-up that can be seen"
     schedules = [(call, _schedule(call)) for call in script.every]
-    by_size = (call for call, value in (*rates, *schedules) if value.has("size"))
-    yield from ok("by the number of ranks" + ("" if warm else "; no warm-up that can be seen"), by_size)
-    if script.names & {"hvd.Adasum", "hvd.DistributedAdasumOptimizer"}:
-        yield one("ok", "Adasum needs no scaling", first)
+    yield "ok", _having((*rates, *schedules), "size"), f"by the number of ranks{warm}"
+    adasum = script.names & {"hvd.Adasum", "hvd.DistributedAdasumOptimizer"}
+    yield "ok", first or True if adasum else [], "Adasum needs no scaling"
     batches = [*((call, call.argument(1, "batch_size")) for call in script.loaders),
                *((call, call.argument(0)) for call in script.calls(".batch"))]  # fmt: skip
-    yield from ok("the batch is divided instead", (call for call, size in batches if size.has("over_size")))
+    yield "ok", _having(batches, "over_size"), "the batch is divided instead"
     reason = "the rate does not depend on the number of ranks"
     if script.way == "ddp":
-        yield one("cannot tell", f"{reason}; with DDP many leave it to the user", first)
-    local = (call for call, value in rates if value.has("local_size"))
-    yield from wrong("the rate is scaled by the ranks of one node only", local)
+        yield "cannot tell", first or True, f"{reason}; with DDP many leave it to the user"
+    yield "wrong", _having(rates, "local_size"), "the rate is scaled by the ranks of one node only"
     if script.way == "none":
-        yield script.missing(reason, first)
-    yield from unclear("the optimizer's arguments could not be followed", _with_unknown(first))
-    if script.uncertain:
-        yield from unclear(script.uncertain, first)
-    if not script.reads_data:
-        yield from unclear("no data set that can be seen: a benchmark needs no scaled rate", first)
-    yield from wrong(reason, first)
-    yield one("cannot tell", "no optimizer whose rate can be seen", script.calls("hvd.DistributedOptimizer"))
+        yield "missing", first or True, reason
+    yield "cannot tell", _with_unknown(first), "the optimizer's arguments could not be followed"
+    yield "cannot tell", first if script.uncertain else [], script.uncertain
+    by_loop = any(over and not over.has("count") for over in map(script.over, script.batches))
+    has_data = script.loaders or script.fits or script.calls("reads") or by_loop
+    yield "cannot tell", [] if has_data else first, "no data set that can be seen: a benchmark needs no scaled rate"
+    yield "wrong", first, reason
+    yield "cannot tell", script.calls("hvd.DistributedOptimizer") or True, "no optimizer whose rate can be seen"
 
 
 def _schedule(call: Call) -> Value:
@@ -216,28 +190,25 @@ def _schedule(call: Call) -> Value:
     name = call.name.lower()
     if name in ("set.lr", "set.learning_rate"):
         return call.arguments[0]
-    if not (any(part in name for part in ("schedule", "warmup", "decay")) or name.endswith("lr")):
+    if not re.search(r"schedule|warmup|decay|lr\Z", name):
         return NOTHING
     return Value(rate_of(call) | (frozenset() if name.startswith("local ") else call.receiver.tags))
 
 
-@rule(5)
-def wrapped(script: Script) -> Iterator[Finding]:
+def wrapped(script: Script) -> Iterator[Claim]:
     """Whether the gradients of all ranks come together: what is wrapped is the model (DDP) or the optimizer."""
     is_ddp = script.way == "ddp"
-    wraps = script.calls(f"wraps {script.way}")
-    kept = _kept(wraps)
+    wraps = script.calls(f"wraps {script.way}") if script.way != "none" else []
+    what, waits = ("model", "it waits") if is_ddp else ("optimizer", "its allreduce waits")
     if not wraps:
         by_hand = (call for call in script.calls("gradients") if "grad" in call.text and (call.loops or is_ddp))
-        yield from ok("by {} of each gradient", by_hand)
+        yield "ok", by_hand, "by {} of each gradient"
         lacks = "the model is not wrapped" if is_ddp else "nothing averages the gradients"
-        yield script.missing(f"{lacks}: every rank trains a model of its own")
-    what, wrapper = ("model", "DistributedDataParallel") if is_ddp else ("optimizer", "it")
-    if not kept:
-        yield from wrong(f"the wrapped {what} is not kept: what {wrapper} returns must be used", wraps)
-    if all("root" in call.guards for call in kept):
-        waits = "it" if is_ddp else "its allreduce"
-        yield from wrong(f"only rank 0 wraps the {what}: {waits} waits for the others", kept)
+        yield "missing", True, f"{lacks}: every rank trains a model of its own"
+    kept = _kept(wraps)
+    yield "wrong", [] if kept else wraps, f"the wrapped {what} is not kept: what {{}} returns must be used"
+    by_root = all("root" in call.guards for call in kept)
+    yield "wrong", kept if by_root else [], f"only rank 0 wraps the {what}: {waits} for the others"
 
 
 def _kept(wraps: list[Call]) -> list[Call]:
@@ -245,194 +216,172 @@ def _kept(wraps: list[Call]) -> list[Call]:
     return [call for call in wraps if not call.discarded or call.last == "fully_shard"]
 
 
-@rule(5)
-def horovod_gradients(script: Script) -> Iterator[Finding]:
+def horovod_gradients(script: Script) -> Iterator[Claim]:
     """Steps of an optimizer or tape that was wrapped under another name, and Keras 3.
 
     Keras 3 does not call what Horovod's optimizer replaces: each rank trains alone, without a message.
     """
+    if script.way == "ddp":
+        return
     wraps = _kept(script.calls("wraps horovod"))
     inner = union(value for call in wraps for value in call.values).things("optimizer", "tape")
     names = {call.name for call in wraps}
     steps = script.calls(".step", ".apply_gradients", ".minimize", ".compile")
     if "hvd.DistributedGradientTape" in names:
         steps = [] if "hvd.DistributedOptimizer" in names else script.calls(".gradient")
-    for call in steps:
-        optimizer = call.argument(0, "optimizer") if call.name in (".step", ".compile") else NOTHING
-        unwrapped = any(each.tags & inner and not each.has("wrapped") for each in (call.receiver, optimizer))
-        if unwrapped and (call.order > wraps[0].order or not call.certain):
-            yield one("wrong", "the optimizer that is used is not the wrapped one", [call])
+    after = [call for call in steps if call.order > wraps[0].order or not call.certain]
+    used = [(call, call.receiver) for call in after]
+    used += [(call, call.argument(0, "optimizer")) for call in after if call.means(".step", ".compile")]
+    unwrapped = [call for call, each in used if each.tags & inner and not each.has("wrapped")]
+    yield "wrong", sorted(unwrapped, key=lambda call: call.order), "the optimizer that is used is not the wrapped one"
     old = ("tf_keras", "tensorflow.compat.v1", "tensorflow.python", "keras.backend")
     is_old = script.imports(*old) or script.calls("tensorflow.ConfigProto", "keras.backend.set_session")
     is_new = script.imports("keras") and not is_old and "TF_USE_LEGACY_KERAS" not in script.texts
-    trains = script.calls("fit", ".compile", ".apply_gradients")
-    if script.is_tensorflow and "hvd.DistributedOptimizer" in names and is_new and trains:
-        fix = 'os.environ["TF_USE_LEGACY_KERAS"] = "1"  # before TensorFlow is imported; and tf.keras, not keras'
-        reason = "Keras 3 trains without Horovod's DistributedOptimizer: gradients stay on each rank"
-        yield from wrong(reason, wraps, fix)
+    trains = script.is_tensorflow and is_new and script.calls("fit", ".compile", ".apply_gradients")
+    fix = 'os.environ["TF_USE_LEGACY_KERAS"] = "1"  # before TensorFlow is imported; and tf.keras, not keras'
+    reason = "Keras 3 trains without Horovod's DistributedOptimizer: gradients stay on each rank"
+    yield "wrong", wraps if trains and "hvd.DistributedOptimizer" in names else [], reason, fix
+    yield "ok", wraps, "{}"
 
 
-@rule(5)
-def ddp_gradients(script: Script) -> Iterator[Finding]:
+def ddp_gradients(script: Script) -> Iterator[Claim]:
     """A loop that trains the model inside, and an optimizer of a model that is not wrapped."""
-    wraps = _kept(script.calls(f"wraps {script.way}"))
-    if script.way != "ddp":
-        yield from ok("{}", wraps)
+    wraps = _kept(script.calls("wraps ddp"))
     whole = [call.arguments[0] for call in wraps if call.arguments and call.last != "fully_shard"]
     inner = union(whole).tags | frozenset[str]().union(*(value.things("object") for value in whole))
     in_batch = (call for call in script.every if call.loops and call.loops[-1] in script.batches)
     forward = [call for call in in_batch if call.name.startswith("?") or call.means(".forward", ".module")]
     bare = [call for call in forward if call.name == ".module" or not call.receiver.things("ddp")]
-    if len(bare) == len(forward):
-        used = (call for call in bare if call.receiver.things("model", "object") & inner)
-        yield from wrong("the loop trains the model that is not wrapped", used, "output = ddp_model(input)")
+    used = [call for call in bare if call.receiver.things("model", "object") & inner]
+    reason = "the loop trains the model that is not wrapped"
+    yield "wrong", used if len(bare) == len(forward) else [], reason, "output = ddp_model(input)"
     optimizers = [(call, call.argument(0, "params").things("model")) for call in script.optimizers]
-    divides = [call for call in wraps if call.last != "DistributedDataParallel" and call.arguments and call.certain]
-    for call in divides:  # FSDP replaces the parameters, but with `use_orig_params`
-        divided = call.arguments[0].things("model")
+    for call in (call for call in wraps if call.last != "DistributedDataParallel" and call.arguments and call.certain):
+        divided = call.arguments[0].things("model")  # FSDP replaces the parameters, but with `use_orig_params`
         before = [each for each, models in optimizers if each.order < call.order and models & divided]
-        keeps = call.has_unknown_arguments or call.given(None, "use_orig_params") is not None
-        if not keeps and before and len(before) == len(optimizers) and before[-1].certain:
-            reason = "the optimizer has the parameters that the model had before it was divided"
-            yield from wrong(reason, before[-1:], "optimizer = ...(model.parameters())  # after it was divided")
+        keeps = "" in call.keywords or call.given(None, "use_orig_params") is not None
+        late = not keeps and before and len(before) == len(optimizers) and before[-1].certain
+        reason = "the optimizer has the parameters that the model had before it was divided"
+        fix = "optimizer = ...(model.parameters())  # after it was divided"
+        yield "wrong", before[-1:] if late else [], reason, fix
     by_hand = any(call.name.startswith("dist.all_") and "grad" in call.text for call in script.every)
     known = len(whole) == len(wraps) and all(value.things("model") for value in whole)
     steps = (call for call in script.calls(".step") if call.certain and call.loops and not call.guards)
     stepped = union(call.receiver for call in steps).tags if known and not by_hand and not script.uncertain else ()
-    for call, models in optimizers:
-        is_known = call.certain and not call.guards and f"optimizer:{call.number}" in stepped
-        if is_known and models and not models & inner:
-            yield from wrong("the model of this optimizer is not wrapped: every rank trains its own", [call])
-    yield from ok("{}", wraps)
+    alone = (call for call, models in optimizers if call.certain and not call.guards
+             and call.thing("optimizer") in stepped and models and not models & inner)  # fmt: skip
+    yield "wrong", alone, "the model of this optimizer is not wrapped: every rank trains its own"
+    yield "ok", wraps, "{}"
 
 
-@rule(6)
-def broadcast(script: Script) -> Iterator[Finding]:
+def broadcast(script: Script) -> Iterator[Claim]:
     """Whether parameters and optimizer state are broadcast, by all ranks from one."""
     if script.way == "ddp":
-        yield from ok("{} does it", script.calls("wraps ddp"))
-        yield script.missing("nothing gives all ranks the same parameters")
+        yield "ok", script.calls("wraps ddp"), "{} does it"
+        yield "missing", True, "nothing gives all ranks the same parameters"
     callbacks = script.calls("callbacks")
-    every = [*_sent(script), *script.calls("hvd.broadcast_optimizer_state"), *callbacks]
-    if not every:
-        yield from ok("by the elastic state", script.calls("elastic"))
-        yield script.missing("every rank begins with its own parameters")
-    waiting = (call for call in every if call.guards & {"root", "not_root"} and script.left_waiting(call))
-    yield from wrong("only some of the ranks come here, and wait for the others", waiting)
+    every = [*script.sent, *script.calls("hvd.broadcast_optimizer_state"), *callbacks]
+    yield "ok", [] if every else script.calls("elastic"), "by the elastic state"
+    yield "missing", not every, "every rank begins with its own parameters"
+    yield "wrong", (call for call in every if call.guards - {"local_root"} and script.left_waiting(call)), _WAITING
     roots = ((call, call.argument(0 if call in callbacks else 1, "root_rank")) for call in every)
-    named = (call for call, root in roots if root.has("rank", "local_rank"))
-    yield from wrong("every rank names itself as the root", named)
+    yield "wrong", _having(roots, "rank", "local_rank"), "every rank names itself as the root"
 
 
-def _sent(script: Script) -> list[Call]:
-    """What sends parameters, and not an epoch's number or another small thing."""
-    return [call for call in script.calls("parameters", "objects")
-            if call.means("parameters") or union(call.values).things("model", "optimizer")
-            or any(part in call.text for part in ("state", "param", "model", "weight"))]  # fmt: skip
-
-
-@rule(6)
-def torch_state(script: Script) -> Iterator[Finding]:
+def torch_state(script: Script) -> Iterator[Claim]:
     """PyTorch: the optimizer's state, and parameters that rank 0 loads."""
     if script.is_tensorflow:
         return
-    sent, state = _sent(script), script.calls("hvd.broadcast_optimizer_state")
-    if not sent:
-        fix = "hvd.broadcast_parameters(model.state_dict(), root_rank=0)"
-        yield script.missing("the parameters are not broadcast", fix=fix)
+    sent, state = script.sent, script.calls("hvd.broadcast_optimizer_state")
+    yield "missing", not sent, "the parameters are not broadcast"
     last = max(call.order for call in (*sent, *state))
     loads = script.calls(".load_state_dict", ".load_weights")
     late = [call for call in loads if call.certain and "root" in call.guards and call.order > last]
-    if all(call.certain for call in sent):
-        reason = "rank 0 loads a checkpoint after the broadcast: the others do not get it"
-        yield from wrong(reason, late, f"{script.fix(6)}  # after it was loaded")
-    if state or any(union(call.values).things("optimizer") for call in sent):
-        yield from ok("parameters and optimizer state", sent)
+    reason = "rank 0 loads a checkpoint after the broadcast: the others do not get it"
+    known = all(call.certain for call in sent)
+    yield "wrong", late if known else [], reason, f"{script.fix(6)}  # after it was loaded"
+    is_sent = state or any(union(call.values).things("optimizer") for call in sent)
+    yield "ok", sent if is_sent else [], "parameters and optimizer state"
     plain = all(call.last == "SGD" and call.given(2, "momentum") is None for call in script.optimizers)
-    loaded = any(call.receiver.things("optimizer") for call in loads)
-    if script.optimizers and plain and not _with_unknown(script.optimizers) and not loaded:
-        yield from ok("the parameters; plain SGD has no state", sent)
-    if "hvd.broadcast_optimizer_state" in script.names:
-        yield from unclear("nothing is seen to call what broadcasts the optimizer's state", sent)
-    fix = "hvd.broadcast_optimizer_state(optimizer, root_rank=0)"
-    yield script.missing("the optimizer's state is not broadcast", sent, fix)
+    stateful = not plain or _with_unknown(script.optimizers) or any(call.receiver.things("optimizer") for call in loads)
+    yield "ok", [] if stateful or not script.optimizers else sent, "the parameters; plain SGD has no state"
+    unseen = sent if "hvd.broadcast_optimizer_state" in script.names else []
+    yield "cannot tell", unseen, "nothing is seen to call what broadcasts the optimizer's state"
+    yield "missing", sent, "the optimizer's state is not broadcast"
 
 
-@rule(6)
-def tensorflow_state(script: Script) -> Iterator[Finding]:
+def tensorflow_state(script: Script) -> Iterator[Claim]:
     """TensorFlow: the callback that ``fit`` gets, and the optimizer's state, which its first step makes."""
-    callbacks, sent = script.calls("callbacks"), _sent(script)
-    given = any(call.given(None, "callbacks") or call.has_unknown_arguments for call in script.fits)
+    callbacks = script.calls("callbacks")
+    given = any(call.given(None, "callbacks") or "" in call.keywords for call in script.fits)
     unused = [call for call in callbacks if call.discarded]
-    if callbacks and (unused or not given):
-        fix = "model.fit(..., callbacks=[hvd.callbacks.BroadcastGlobalVariablesCallback(0), ...])"
-        yield from wrong("the callback is not given to fit", unused or script.fits, fix)
-    yield from ok("{}", callbacks)
+    lost = unused or script.fits if callbacks and (unused or not given) else []
+    fix = "model.fit(..., callbacks=[hvd.callbacks.BroadcastGlobalVariablesCallback(0), ...])"
+    yield "wrong", lost, "the callback is not given to fit", fix
+    yield "ok", callbacks, "{}"
     fix = (
         "if step == 0: hvd.broadcast_variables(model.variables, root_rank=0); "
         "hvd.broadcast_variables(optimizer.variables(), root_rank=0)  # after apply_gradients"
     )
-    state = [call for call in sent if union(call.values).things("optimizer")]
+    state = [call for call in script.sent if union(call.values).things("optimizer")]
     step = next((call for call in script.calls(".apply_gradients", ".minimize") if call.certain), None)
     restores = script.calls(".build", ".restore", ".load_weights", ".set_weights")
-    early = [call for call in state if step and call.certain and call.order < step.order
-             and not any(each.order < call.order for each in restores)]  # fmt: skip
-    yield from wrong("the optimizer has no state before its first step", early, fix)
+    early = (call for call in state if step and call.certain and call.order < step.order
+             and not any(each.order < call.order for each in restores))  # fmt: skip
+    yield "wrong", early, "the optimizer has no state before its first step", fix
     has_state = any(call.last != "SGD" or call.given(1, "momentum") is not None for call in script.optimizers)
-    if script.calls(".apply_gradients") and not state and has_state and not script.uncertain:
-        yield script.missing("the optimizer's state is not broadcast", sent, fix)
-    yield from ok("variables", sent)
+    lacks = script.calls(".apply_gradients") and not state and has_state and not script.uncertain
+    yield "missing", script.sent if lacks else [], "the optimizer's state is not broadcast", fix
+    yield "ok", script.sent, "variables"
 
 
-@rule(7)
-def waiting(script: Script) -> Iterator[Finding]:
+def waiting(script: Script) -> Iterator[Claim]:
     """What rank 0 alone comes to where it writes, and all ranks must: a barrier, a checkpoint of parts."""
     divided = script.calls("*.FullyShardedDataParallel", "*.fully_shard")
     local = any(name.endswith(".LOCAL_STATE_DICT") for name in script.names)
-    models = {f"ddp:{call.number}" for call in divided if not local}
+    models = {call.thing("ddp") for call in divided if not local}
     states = [call for call in script.calls(".state_dict") if call.receiver.tags & models]
     states += script.calls("states") if divided else []
-    for call in () if script.uncertain else (*script.calls("barrier", "parts"), *states):
-        is_by_root = call.certain and "root" in call.guards and script.left_waiting(call)
-        if is_by_root and call.given(None, "no_dist") is None:
-            barrier = "only rank 0 comes to this barrier, and waits for the others"
-            part = "each rank has a part of the checkpoint: rank 0 alone waits for the others"
-            fix = f"{_written(call)}  # on every rank, before the condition"
-            yield one("wrong", barrier if call.means("barrier") else part, [call], fix)
+    every = () if script.uncertain else (*script.calls("barrier", "parts"), *states)
+    for call in (call for call in every if call.certain and "root" in call.guards
+                 and call.given(None, "no_dist") is None and script.left_waiting(call)):  # fmt: skip
+        barrier = "only rank 0 comes to this barrier, and waits for the others"
+        part = "each rank has a part of the checkpoint: rank 0 alone waits for the others"
+        fix = f"{_written(call)}  # on every rank, before the condition"
+        yield "wrong", [call], barrier if call.means("barrier") else part, fix
 
 
-@rule(7)
-def writes(script: Script) -> Iterator[Finding]:
+def writes(script: Script) -> Iterator[Claim]:
     """Whether several ranks write one file."""
-    logs = script.calls("log")
-    files = [call for call in (*script.calls("checkpoint"), *logs) if not _is_no_file_of_training(call)]
     good: list[Call] = []
-    doubtful: list[Finding] = []
-    for call in files:
-        what = "writes the log" if call in logs else "writes the checkpoint"
+    doubtful: list[Claim] = []
+    for call in filter(_is_of_training, [*script.calls("checkpoint"), *script.calls("log")]):
+        is_log = call.means("log")
+        what = "writes the log" if is_log else "writes the checkpoint"
         by_root = any(value.has("root_only", "root") for value in (*call.values, call.receiver))
         if "root" in call.guards or by_root or _path(call).has("by_rank_in_text", "rank", "local_rank"):
             good.append(call)
         elif "local_root" in call.guards:
-            doubtful += unclear(f"one rank of every node {what}: wrong on a file system that nodes share", [call])
-        elif call in logs and script.imports("ray", "horovod.ray"):
-            doubtful += unclear("a rank or Ray's driver writes the log", [call])
-        elif not call.certain and (":" in call.place or call in logs):
-            doubtful += unclear(f"nothing is seen to call what {what}", [call])
+            reason = f"one rank of every node {what}: wrong on a file system that nodes share"
+            doubtful.append(("cannot tell", [call], reason))
+        elif is_log and script.imports("ray", "horovod.ray"):
+            doubtful.append(("cannot tell", [call], "a rank or Ray's driver writes the log"))
+        elif not call.certain and (":" in call.place or is_log):
+            doubtful.append(("cannot tell", [call], f"nothing is seen to call what {what}"))
         else:
             reason = f"every rank{' but rank 0' if 'not_root' in call.guards else ''} {what}"
-            yield one("missing" if script.way == "none" else "wrong", reason, [call], script.fix(7, _written(call)))
+            yield "missing" if script.way == "none" else "wrong", [call], reason, script.fix(7, _written(call))
     yield from doubtful
-    yield from ok("rank 0 writes", good)
-    yield one("ok", "it writes no checkpoint that can be seen")
+    yield "ok", good, "rank 0 writes"
+    yield "ok", True, "it writes no checkpoint that can be seen"
 
 
-def _is_no_file_of_training(call: Call) -> bool:
-    """What all ranks write together, a buffer in memory, a picture or a plot."""
+def _is_of_training(call: Call) -> bool:
+    """Not what all ranks write together, a buffer in memory, a picture or a plot."""
     path = _path(call)
     is_picture = isinstance(path.constant, str) and path.constant.endswith((".png", ".jpg", ".pdf"))
     by_format = call.name == ".save" and (is_picture or call.given(None, "format") is not None)
-    return call.means("together") or path.has("in_memory") or by_format
+    return not (call.means("together") or path.has("in_memory") or by_format)
 
 
 def _path(call: Call) -> Value:
@@ -444,27 +393,23 @@ def _written(call: Call) -> str:
     return f"{'model' if call.name.startswith('.') else ''}{call.name}(...)"
 
 
-@rule(8)
-def averages(script: Script) -> Iterator[Finding]:
+def averages(script: Script) -> Iterator[Claim]:
     """Whether metrics are averaged over the ranks, by all of them, and the average is used."""
     every = [call for call in script.calls("in place", "returned") if "grad" not in call.text]
     shared = [call for call in every if not _is_literal(script, call)]
     old = (call for call in shared if call.name.startswith("hvd.allreduce")
            and (call.given(None, "average") or isinstance(call.argument(1).constant, bool)))  # fmt: skip
     reason = "allreduce(average=...) was replaced by op="  # of Horovod before 0.20
-    yield from wrong(reason, old, "hvd.allreduce(value, op=hvd.Average)")
-    waiting = filter(script.left_waiting, shared)
-    yield from wrong("only some of the ranks come here, and wait for the others", waiting)
+    yield "wrong", old, reason, "hvd.allreduce(value, op=hvd.Average)"
+    yield "wrong", filter(script.left_waiting, shared), _WAITING
     unused = (call for call in shared if call.discarded and call.means("returned") and not call.name.endswith("_"))
-    yield from wrong("the average is not used: allreduce returns it", unused)
-    trains = any(call.certain for call in script.backward)
-    if trains and not any(call.certain for call in shared):
-        yield from unclear("nothing is seen to call what averages", shared)
-    yield from ok("by {}", shared)
-    if script.imports("torchmetrics", "torcheval"):
-        yield one("ok", "the metrics' package synchronises")
-    if script.fits and script.is_tensorflow:
-        yield script.missing("the metrics of fit are those of each rank", script.fits)
+    yield "wrong", unused, "the average is not used: allreduce returns it"
+    unseen = any(call.certain for call in script.backward) and not any(call.certain for call in shared)
+    yield "cannot tell", shared if unseen else [], "nothing is seen to call what averages"
+    yield "ok", shared, "by {}"
+    yield "ok", script.imports("torchmetrics", "torcheval"), "the metrics' package synchronises"
+    fits = script.fits if script.is_tensorflow else []
+    yield "missing", fits, "the metrics of fit are those of each rank"
 
 
 def _is_literal(script: Script, call: Call) -> bool:
@@ -474,25 +419,30 @@ def _is_literal(script: Script, call: Call) -> bool:
     return bool(given) and all(script.resolver.value(name).path for name in names)
 
 
-@rule(8)
-def reports(script: Script) -> Iterator[Finding]:
+def reports(script: Script) -> Iterator[Claim]:
     """Whether what is reported is a metric of one rank."""
-    every = [call for call in script.calls("report") if _is_metric(call)]
-    if not every:
-        yield one("ok", "it reports no metric that can be seen")
-    if script.way == "none":
-        yield script.missing("nothing averages what the ranks measure")
-    whole = {f"loader:{call.number}" for call in script.loaders if not sharding(call)}
+    every = [call for call in script.calls("report") if _METRIC.search(call.text)
+             or (_EVALUATION.search(call.text) and any(not value.constants for value in call.values))]  # fmt: skip
+    yield "ok", not every, "it reports no metric that can be seen"
+    yield "missing", script.way == "none", "nothing averages what the ranks measure"
+    whole = {call.thing("loader") for call in script.loaders if not script.sharding(call)}
     after_steps = [call for call in every if not script.batches.intersection(call.loops)]
-    if script.evaluated and script.evaluated <= whole:
-        yield from ok("every rank evaluates the whole set", after_steps)
-    if script.uncertain:
-        yield from unclear(script.uncertain, after_steps)
-    if script.evaluated or script.way == "horovod":
-        yield from wrong("the metrics are those of one rank", after_steps)
-    yield from unclear("it reports the training loss of one rank", every)
+    by_all = after_steps if script.evaluated and script.evaluated <= whole else []
+    yield "ok", by_all, "every rank evaluates the whole set"
+    yield "cannot tell", after_steps if script.uncertain else [], script.uncertain
+    by_one = after_steps if script.evaluated or script.way == "horovod" else []
+    yield "wrong", by_one, "the metrics are those of one rank"
+    yield "cannot tell", every, "it reports the training loss of one rank"
 
 
-def _is_metric(call: Call) -> bool:
-    by_word = _EVALUATION.search(call.text) and any(not value.constants for value in call.values)
-    return bool(_METRIC.search(call.text) or by_word)
+# The rules of each step, in the order in which they are asked: the first claim that is so is the answer.
+STEPS: dict[str, tuple[Rule, ...]] = {
+    "initialise": (initialise,),
+    "GPU of the local rank": (gpu,),
+    "shard the data": (shards, loaders, other_data),
+    "scale the rate": (rate,),
+    "average gradients": (wrapped, horovod_gradients, ddp_gradients),
+    "broadcast": (broadcast, torch_state, tensorflow_state),
+    "rank 0 writes": (waiting, writes),
+    "average metrics": (averages, reports),
+}

@@ -6,125 +6,83 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from dataclasses import replace
+from functools import cached_property
 from typing import Any, Literal
 
 from astroid import nodes
 
+from runner.linting.conditions import around_in_function, guards_at
 from runner.linting.frameworks import TABLES, canonical, matches
-from runner.linting.names import Resolver, around_in_function, class_of, decorators
-from runner.linting.values import NOTHING, Call, Value, union
+from runner.linting.names import Resolver, class_of, decorators
+from runner.linting.values import NOTHING, Call, Reach, Value, union
 
 State = Literal["ok", "missing", "wrong", "cannot tell"]
-STEPS = ("initialise", "GPU of the local rank", "shard the data", "scale the rate", "average gradients", "broadcast",
-         "rank 0 writes", "average metrics")  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One thing that a rule says.
-
-    Attributes:
-        place: the line, or ``file:line`` of another file; empty where there is no line.
-        fix: what to do, with a line of code, one line for each way of several; empty for what the table has.
-    """
-
-    state: State
-    reason: str
-    place: str = ""
-    fix: str = ""
-
-
-# The rules of a step are asked in the order of the source; the first finding is the answer.
-Rule = Callable[["Script"], Iterator[Finding]]
-RULES: dict[int, list[Rule]] = defaultdict(list)
-
-
-def rule(step: int) -> Callable[[Rule], Rule]:
-    """Register a rule of a step, from 1."""
-
-    def register(judge: Rule) -> Rule:
-        RULES[step].append(judge)
-        return judge
-
-    return register
-
-
-def each(state: State, reason: str, calls: Iterable[Call], fix: str = "") -> Iterator[Finding]:
-    """A step that is so by these calls; ``{}`` in the reason stands for the last part of a call's name."""
-    return (Finding(state, reason.replace("{}", call.last), call.place, fix) for call in calls)
-
-
-ok, wrong, unclear = partial(each, "ok"), partial(each, "wrong"), partial(each, "cannot tell")
-
-
-def one(state: State, reason: str, calls: Iterable[Call] = (), fix: str = "") -> Finding:
-    """What is so in any case, at the first of these calls if there is one."""
-    return next(each(state, reason, calls, fix), Finding(state, reason, fix=fix))
+# What a rule says of a step: its state, if there are such calls (or if this is true); the reason, in which ``{}`` is
+# the last part of the first call's name; and the fix, with a line of code, where it is not the step's.
+Claim = tuple[State, bool | Iterable[Call], str] | tuple[State, bool | Iterable[Call], str, str]
+Rule = Callable[["Script"], Iterator[Claim]]
 
 
 class Script:
     """A script that was read.
 
     Attributes:
-        every: its calls, in the order in which they are reached. bases: imported names that its classes inherit from.
+        every: its calls, in the order in which they are reached.
         way: how its ranks come together; ``ddp``: by torch.distributed.
         is_tensorflow: it trains with TensorFlow or Keras, and not with PyTorch.
         backward: what computes gradients. fits: where Keras trains. optimizers, samplers, loaders: what makes one;
-            samplers that divide the data.
+            samplers that divide the data. sent: what sends parameters.
         batches: the innermost loops that compute gradients.
         trained_on: what the loops that compute gradients go over: the innermost that has a loader, else the innermost.
+        evaluated: the loaders that a loop without gradients goes over.
     """
 
     def __init__(self, resolver: Resolver) -> None:
         self.resolver = resolver
-        self.every: list[Call] = []
-        self.bases: list[str] = []
         self._top = next(iter(resolver.sources))
         self._sites: dict[nodes.NodeNG, list[nodes.NodeNG]] = defaultdict(list)
-        self._reached: dict[nodes.NodeNG, Call | None] = {}
+        self._reached: dict[nodes.NodeNG, Reach | None] = {}
         self._references = [node for node in resolver.nodes if isinstance(node, nodes.Name | nodes.Attribute)]
         for node in resolver.nodes:
             self._find_sites(node)
-        for node in resolver.nodes:
-            for call in self._calls(node):
-                if (reach := self._reach(node)) is not None:
-                    place = resolver.sources[node.root()].place(node.lineno)
-                    how = {key: getattr(reach, key) for key in ("guards", "loops", "order", "certain")}
-                    self.every.append(replace(call, place=place, **how))
+        every = ((call, self._reach(node)) for node in resolver.nodes for call in self._calls(node))
+        self.every = [replace(call, place=resolver.sources[call.node.root()].place(call.node.lineno), **vars(reach))
+                      for call, reach in every if reach is not None]  # fmt: skip
         self.every.sort(key=lambda call: call.order)
-        is_ddp = self.calls("dist.init_process_group", "ddp") or self.imports(
-            "torch.distributed", "torch.nn.parallel.DistributedDataParallel"
-        )
+        by_import = self.imports("torch.distributed", "torch.nn.parallel.DistributedDataParallel")
+        is_ddp = by_import or self.calls("init ddp", "ddp")
         self.way = "horovod" if self.imports("horovod") else "ddp" if is_ddp else "none"
         by_itself = self.imports("tensorflow", "keras", "tf_keras") and not self.imports("torch")
         by_horovod = self.imports("horovod.tensorflow", "horovod.keras")
         self.is_tensorflow = (by_horovod or by_itself) and not self.imports("horovod.torch")
         self.backward, self.fits = self.calls("backward"), self.calls("fit")
         self.optimizers, self.samplers = self.calls("optimizer"), self.calls("sampler")
-        self.loaders = [*self.calls("loader"), *self.calls("new *")]
-        self.loaders = [call for call in self.loaders if f"loader:{call.number}" in resolver.value(call.node).tags]
+        self.loaders = [call for call in self.calls("loader", "new *")
+                        if call.thing("loader") in resolver.value(call.node).tags]  # fmt: skip
+        words = ("state", "param", "model", "weight")  # and not an epoch's number or another small thing
+        self.sent = [call for call in self.calls("parameters", "objects")
+                     if call.means("parameters") or union(call.values).things("model", "optimizer")
+                     or any(word in call.text for word in words)]  # fmt: skip
         loops = [call.loops for call in self.backward if call.loops]
         self.batches = {each[-1] for each in loops}
         overs = [[self.over(loop) for loop in reversed(each)] for each in loops]
         self.trained_on = [next((over for over in each if over.things("loader")), each[0]) for each in overs]
+        others = {loop for call in self.every for loop in call.loops} - self.batches
+        self.evaluated = union(map(self.over, others)).things("loader")
 
     def _find_sites(self, node: nodes.NodeNG) -> None:
         """Note what a node calls, hands on to be called, or imports."""
-        match node:
-            case nodes.Call():
-                callee = self.resolver.callee(node)
-                handed = () if callee.function else (*node.args, *(each.value for each in node.keywords))
-                for each in (callee.function, *(self.resolver.value(each).reference for each in handed)):
-                    if isinstance(each, nodes.FunctionDef | nodes.Lambda):
-                        self._sites[each].append(node)
-            case nodes.Import() | nodes.ImportFrom():
-                for module in map(self.resolver.module, self.resolver.imported(node)):
-                    if module is not None:
-                        self._sites[module].append(node)
-            case nodes.ClassDef():
-                self.bases += [each for each in self.resolver.ancestors(node) if isinstance(each, str)]
+        sites: list[Any] = []
+        if isinstance(node, nodes.Call):
+            function = self.resolver.call(node).function
+            handed = () if function else (*node.args, *(each.value for each in node.keywords))
+            sites = [function, *(self.resolver.value(each).what for each in handed)]
+        elif isinstance(node, nodes.Import | nodes.ImportFrom):
+            sites = [self.resolver.module(name) for name in self.resolver.imported(node)]
+        for each in sites:
+            if isinstance(each, nodes.FunctionDef | nodes.Module):
+                self._sites[each].append(node)
 
     def _calls(self, node: Any) -> Iterator[Call]:
         """What a node calls or sets."""
@@ -133,7 +91,7 @@ class Script:
             case nodes.Call():
                 call = self.resolver.call(node)
                 yield call
-                if call.name == "os.environ.setdefault" and len(call.arguments) == 2:
+                if call.name == "os.environ.setdefault":
                     yield replace(call, name="set.env")
             case nodes.Name() | nodes.Attribute() if isinstance(node.parent, nodes.Decorators) and value(node).path:
                 yield Call(canonical(value(node).path), node)
@@ -146,8 +104,8 @@ class Script:
                 elif key.constant in ("lr", "learning_rate"):
                     yield Call("set.lr", node, arguments=(new,))
 
-    def _reach(self, node: nodes.NodeNG) -> Call | None:
-        """How a place is reached, as a call without a name; None where nothing comes to it."""
+    def _reach(self, node: nodes.NodeNG) -> Reach | None:
+        """How a place is reached; None where nothing comes to it."""
         if node not in self._reached:
             self._reached[node] = None  # while it is looked for: a function may call itself
             around = [node, *around_in_function(node)]
@@ -156,19 +114,19 @@ class Script:
                 loops = [each for child, each in zip(around[-2::-1], around[:0:-1], strict=True)
                          if isinstance(each, nodes.For | nodes.While) and child in each.body]  # fmt: skip
                 order = (*outer.order, node.end_lineno or 0, node.end_col_offset or 0)  # inner calls end before outer
-                guards = outer.guards | self.resolver.guards_at(node)
+                guards = outer.guards | guards_at(node, self.resolver.value)
                 self._reached[node] = replace(outer, guards=guards, loops=(*outer.loops, *loops), order=order)
         return self._reached[node]
 
-    def _entry(self, scope: Any) -> Call | None:
+    def _entry(self, scope: Any) -> Reach | None:
         """How the body of a function or a module is reached: by all the calls that are seen, or by none of them."""
         if scope is self._top:
-            return Call("", None)
+            return Reach()
         reached = [reach for each in self._sites.get(scope, ()) if (reach := self._reach(each)) is not None]
         certain = [each for each in reached if each.certain] or reached
         if not certain and not self._may_be_called(scope):
             return None
-        entry = Call("", None, order=(1_000_000_000,), certain=False)
+        entry = Reach(order=(1_000_000_000,), certain=False)
         if certain:
             deepest = max(certain, key=lambda each: (len(each.loops), each.order))
             guards = frozenset.intersection(*(each.guards for each in certain))
@@ -184,18 +142,17 @@ class Script:
         if scope.root() is not self._top:
             return scope in self.resolver.named or owner in self.resolver.named
         by_base = owner is not None and any(isinstance(each, str) for each in self.resolver.ancestors(owner))
-        return scope.decorators is not None or scope.name in self._used or matches("entry", scope.name) or by_base
-
-    @cached_property
-    def _used(self) -> set[str]:
-        return {getattr(each, "name", "") or getattr(each, "attrname", "") for each in self._references}
+        used = (getattr(each, "name", "") or getattr(each, "attrname", "") for each in self._references)
+        return scope.decorators is not None or matches("entry", scope.name) or by_base or scope.name in used
 
     @cached_property
     def does_it_itself(self) -> str:
         """A framework that does the steps by itself; empty for none."""
-        used = [*(call.name for call in self.every), *map(canonical, self.bases), *self.bases]
-        pairs = ((name, row) for name, row in TABLES["themselves"].items() for each in used if matches(row, each))
-        return next((name for name, _ in pairs), "")
+        kinds = [each for each in self.resolver.nodes if isinstance(each, nodes.ClassDef)]
+        bases = [each for kind in kinds for each in self.resolver.ancestors(kind) if isinstance(each, str)]
+        used = {*(call.name for call in self.every), *map(canonical, bases), *bases}
+        rows = TABLES["themselves"].items()
+        return next((name for name, row in rows if any(matches(row, each) for each in used)), "")
 
     @cached_property
     def uncertain(self) -> str:
@@ -211,8 +168,7 @@ class Script:
         return self._names(self._references)
 
     def _names(self, references: Iterable[Any]) -> set[str]:
-        values = map(self.resolver.value, references)
-        return {canonical(value.path) for value in values if value.path and value.reference is None}
+        return {canonical(path) for each in references if (path := self.resolver.value(each).path)}
 
     @cached_property
     def texts(self) -> set[str]:
@@ -229,8 +185,7 @@ class Script:
             return "it divides the model among the ranks, and not the data alone"
         if self.does_it_itself:
             return f"{self.does_it_itself} does this itself"
-        made = self.way != "none" and self.optimizers
-        if self.backward or self.fits or made or self.uncertain:
+        if self.backward or self.fits or (self.way != "none" and self.optimizers) or self.uncertain:
             return ""
         reached = self._names(node for node in self._references if self._reach(node))
         used = (*reached, *(call.name for call in self.every))
@@ -247,13 +202,7 @@ class Script:
     def imports(self, *packages: str) -> bool:
         """Whether one of these packages, or a module below it, is imported."""
         heads = tuple(f"{package}." for package in packages)
-        return any(name in packages or name.startswith(heads) for name in self.resolver.imports)
-
-    def missing(self, reason: str, calls: Iterable[Call] = (), fix: str = "") -> Finding:
-        """A step that was not found: missing, unless something of the script could not be read."""
-        if self.uncertain:
-            return one("cannot tell", f"{reason}; but {self.uncertain}", calls, fix)
-        return one("missing", reason, calls, fix)
+        return any(f"{name}.".startswith(heads) for name in self.resolver.imports)
 
     def fix(self, step: int, writes: str = "torch.save(...)") -> str:
         """What to write: for the way that it has, or a line for each of both where it has none."""
@@ -263,18 +212,11 @@ class Script:
         way = "ddp" if self.way == "ddp" else "tensorflow" if self.is_tensorflow else "horovod"
         return by_way.get(way, by_way["horovod"])
 
-    @cached_property
-    def evaluated(self) -> frozenset[str]:
-        """The loaders that a loop without gradients goes over."""
-        others = {loop for call in self.every for loop in call.loops} - self.batches
-        return union(map(self.over, others)).things("loader")
-
-    @cached_property
-    def reads_data(self) -> bool:
-        """Whether data can be seen: a loader, what is given to ``fit``, a file's, or a loop over more than a count."""
-        overs = map(self.over, self.batches)
-        by_loop = any(over != NOTHING and "count" not in over.tags for over in overs)
-        return bool(self.loaders or self.fits or self.calls("reads") or by_loop)
+    def sharding(self, loader: Call) -> str:
+        """``sampler``, ``rank`` (the data depend on it), ``size`` (on it alone), or empty for the whole data."""
+        names = {"", "dataset", "sampler", "batch_sampler"}.intersection(loader.keywords)
+        given = union((*map(loader.argument, (0, 3, 4)), *map(loader.keywords.__getitem__, names)))
+        return "sampler" if given.things("sampler") else next((tag for tag in ("rank", "size") if given.has(tag)), "")
 
     def left_waiting(self, call: Call) -> bool:
         """Whether only some ranks come to this collective, and the others to no other call of it.
@@ -289,10 +231,3 @@ class Script:
             if guard in call.guards:
                 return not any(opposite in each.guards for each in others)
         return not any(each.node.frame() is call.node.frame() and not each.guards for each in others)
-
-
-def sharding(loader: Call) -> str:
-    """``sampler``, ``rank`` (the data depend on it), ``size`` (on the size alone), or empty for the whole data."""
-    by_place = [loader.argument(0, "dataset", "sampler", "batch_sampler"), loader.argument(3), loader.argument(4)]
-    given = union((*by_place, *(value for name, value in loader.keywords if name in ("", "sampler", "batch_sampler"))))
-    return "sampler" if given.things("sampler") else next((tag for tag in ("rank", "size") if given.has(tag)), "")

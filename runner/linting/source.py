@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,16 @@ from astroid.exceptions import AstroidSyntaxError
 from astroid.manager import AstroidManager
 
 from runner.core.errors import UsageError
-from runner.core.files import UnusableFileError, read_bytes
+from runner.core.files import read_bytes
 
 MOST_BYTES, MOST_TEXT = 2_000_000, 200_000  # of a file, with the pictures of a notebook; of its Python
 _SHELLS = ("sh", "bash", "zsh", "ksh", "dash", "csh", "tcsh", "fish")
 _GIVE_THE_SCRIPT = "give the training script itself"
+_UNREADABLE = {
+    errno.ENOENT: "no such file",
+    errno.EFBIG: f"larger than {MOST_BYTES // 1_000_000} MB: no script",
+    errno.EINVAL: "this is no file",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +39,11 @@ class Source:
     tree: nodes.Module
     name: str = ""
     cells: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def module(self) -> str:
+        """The dotted name that it is imported by."""
+        return self.name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
     def place(self, line: int) -> str:
         """Where a line is, as a person finds it."""
@@ -67,15 +77,12 @@ def read_module(path: Path, name: str) -> Source:
 def _text(path: Path) -> str:
     try:
         raw = read_bytes(path, MOST_BYTES)
-    except UnusableFileError as error:
-        no_file = "this is a directory" if path.is_dir() else "this is no file"
-        what = f"larger than {MOST_BYTES // 1_000_000} MB: no script" if error.errno == errno.EFBIG else no_file
-        raise UsageError(what, where=str(path), fix=_GIVE_THE_SCRIPT) from None
     except OSError as error:
-        what = "no such file" if isinstance(error, FileNotFoundError) else f"cannot be read: {error.strerror}"
-        raise UsageError(what, where=str(path), fix="give the script's file") from None
+        what = _UNREADABLE.get(error.errno or 0, f"cannot be read: {error.strerror}")
+        what = "this is a directory" if path.is_dir() else what
+        raise UsageError(what, where=str(path), fix=_GIVE_THE_SCRIPT) from None
     if b"\0" in raw:
-        raise UsageError("this is a binary file", where=str(path), fix="give the Python file")
+        raise UsageError("this is a binary file", where=str(path), fix=_GIVE_THE_SCRIPT)
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -123,21 +130,19 @@ def _tree(text: str, name: str) -> nodes.Module:
 
 def _notebook(path: Path, text: str) -> Source:
     """The code cells of a notebook as one script; lines that are no Python (``%``, ``!``) are left out."""
-    try:
-        cells: Any = enumerate(json.loads(text)["cells"], 1)
-        codes = [(number, "".join(cell["source"])) for number, cell in cells if cell["cell_type"] == "code"]
-    except (ValueError, KeyError, TypeError, RecursionError):
-        raise UsageError("not a notebook that can be read", where=str(path), fix="export it as a script") from None
     lines: list[str] = []
     places: list[tuple[int, int]] = []
-    for number, code in codes:
-        if not code.startswith("%%") or code.startswith(("%%time", "%%capture")):
-            for inside, line in enumerate(code.split("\n"), 1):
-                lines.append("pass" if line.startswith(("%", "!")) else line)
-                places.append((number, inside))
+    try:
+        for number, cell in enumerate(json.loads(text)["cells"], 1):
+            code = "".join(cell["source"]) if cell["cell_type"] == "code" else "%%markdown"
+            if not code.startswith("%%") or code.startswith(("%%time", "%%capture")):
+                lines += ("pass" if line.startswith(("%", "!")) else line for line in code.split("\n"))
+                places += ((number, line) for line in range(1, code.count("\n") + 2))
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise UsageError("not a notebook that can be read", where=str(path), fix="export it as a script") from None
     source = Source(nodes.Module(""), cells=tuple(places) or ((1, 1),))
     try:
-        return Source(_tree("\n".join(lines), str(path)), cells=source.cells)
+        return replace(source, tree=_tree("\n".join(lines), str(path)))
     except UsageError as error:
         line = error.where.rpartition(":")[2]
         where = f"{path}, {source.place(int(line))}" if line.isdigit() else str(path)

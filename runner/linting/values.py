@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
-from functools import cached_property, reduce
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from astroid import nodes
@@ -13,31 +13,37 @@ from astroid import nodes
 from runner.linting.frameworks import matches, meaning
 
 _DEVICE = re.compile(r"(cuda|gpu):(%\w|\{[^}]*\})?\Z", re.IGNORECASE)
-_RATE = re.compile(r"learning_rate|lr\Z|\Avalues\Z")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Value:
     """What is known of an expression.
 
     Attributes:
         tags: ``rank``, ``local_rank``, ``size``, ``local_size``: it depends on them; ``exact``: it is that rank, not
             only made with it; ``by_rank_in_text``: a text that depends on it; ``over_size``: it was divided by the
-            size; ``root``, ``not_root``, ``local_root``: it is true there alone; ``root_only``: it is None, or not set,
-            elsewhere; ``fixed``: one element of a list, or one GPU by its name; ``in_memory``: a buffer; ``count``: a
+            size; what it says of the rank as a condition (conditions.py); ``root_only``: it is None, or not set, on
+            other ranks; ``fixed``: one element of a list, or one GPU by its name; ``in_memory``: a buffer; ``count``: a
             range of numbers; ``wrapped``: by Horovod; ``instance``: of a class of the source; and things, with the
-            number of the call that made them: ``loader:3``, ``sampler:2``, ``model:1``, ``optimizer:5``, ``ddp:4``.
-        path: dotted name of what was imported, ``torch.optim.SGD``; empty for anything else.
+            call that made them: ``loader:3``, ``sampler:2``, ``model:1``, ``optimizer:5``, ``ddp:4``.
+        what: the dotted name of what was imported, ``torch.optim.SGD``; or a function, class or module of the source.
         constants: the literals that it may be.
-        reference: a function, class or module of the source.
         items: of a tuple, by place.
     """
 
     tags: frozenset[str] = frozenset()
-    path: str = ""
+    what: Any = None
     constants: frozenset[Any] = frozenset()
-    reference: Any = None
     items: tuple[Value, ...] = ()
+
+    def __bool__(self) -> bool:
+        """Whether anything is known of it."""
+        return bool(self.tags or self.what or self.constants or self.items)
+
+    @property
+    def path(self) -> str:
+        """The dotted name of what was imported; empty for anything else."""
+        return self.what if isinstance(self.what, str) else ""
 
     @property
     def constant(self) -> Any:
@@ -56,7 +62,7 @@ class Value:
 NOTHING = Value()
 # What is true of a value itself, and not of what is made with it; and what a thing does not have as its owner has it.
 _ITSELF = frozenset(("exact", "root_only", "fixed", "instance"))
-CONDITIONS = frozenset(("root", "not_root", "local_root"))
+CONDITIONS = frozenset(("root", "not_root", "local_root", "else_root", "else_not_root", "else_local_root"))
 SCALARS = _ITSELF | CONDITIONS | {"rank", "local_rank", "size", "local_size", "over_size", "by_rank_in_text", "count"}
 
 
@@ -72,22 +78,25 @@ def union(values: Iterable[Value]) -> Value:
 
 
 def either(values: Iterable[Value]) -> Value:
-    """What is known of a value that is one of several."""
-    return reduce(_joined, values, NOTHING)
-
-
-def _joined(one: Value, other: Value) -> Value:
-    items = () if one.items and other.items else one.items or other.items
-    reference = one.reference if one.reference is not None else other.reference
-    return Value(one.tags | other.tags, one.path or other.path, one.constants | other.constants, reference, items)
+    """What is known of a value that is one of several; its literals are known where all of them are."""
+    every = tuple(values)
+    literals = [each.constants for each in every]
+    items = [each.items for each in every if each.items]
+    return Value(
+        frozenset[str]().union(*(each.tags for each in every)),
+        next((each.what for each in every if each.what), None),
+        frozenset[Any]().union(*literals) if all(literals) else frozenset(),
+        items[0] if len(items) == 1 else (),
+    )
 
 
 def text_of(value: Value, into: Any = "") -> Value:
     """A text that a value is written into; of a device's name, ``cuda:{}``, the number alone matters."""
+    tags = union((value,)).tags
     if isinstance(into, str) and _DEVICE.search(into):
-        return union((value,))
-    tags = union((value,)).tags - SCALARS
-    return Value(tags | {"by_rank_in_text"} if value.has("rank", "local_rank", "by_rank_in_text") else tags)
+        return Value(tags)
+    by_rank = value.has("rank", "local_rank", "by_rank_in_text")
+    return Value(tags - SCALARS | ({"by_rank_in_text"} if by_rank else set()))
 
 
 def combined(operator: str, left: Value, right: Value) -> Value:
@@ -97,44 +106,52 @@ def combined(operator: str, left: Value, right: Value) -> Value:
         return text_of(Value(tags), left.constant)
     if operator == "+" and {"local_rank", "exact"} <= right.tags and not left.constants:
         return tagged("rank", "exact")  # the node's first rank and the local rank
-    by_node = left.has("exact") or (left.has("rank") and right.has("local_size"))
+    by_node = left.has("rank") and (left.has("exact") or right.has("local_size"))
     if operator == "%" and by_node and not right.has("size"):
         return tagged("local_rank", "exact")  # the rank by the GPUs of a node
     if right.has("size") and operator in ("/", "//", "*"):
-        divided = operator != "*" and not left.has("over_size", "size")
+        divided = operator != "*" and not left.has("over_size", "size") and not right.has("over_size")
         tags = tags | {"over_size"} if divided else tags - {"over_size"}
     return Value(tags)
 
 
-@dataclass(frozen=True, eq=False)
-class Call:
-    """A call, or an assignment to a rate (``set.lr``) or environment variable (``set.env``) as one; how it is reached.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Reach:
+    """How a place is reached.
 
     Attributes:
-        name: dotted name of what was imported; ``.step`` for a method of a value, ``local f`` for a function of the
-            source, ``new C`` for a class of it, ``?f`` for what is unknown.
-        number: what its result carries in its tags. receiver: what a method belongs to.
-        function: that can be followed; ``kind``: the class of the source that it makes an instance of.
-        keywords: what is given by name; an empty name stands for ``**keywords`` that are not known.
         guards: ``root``: only rank 0 comes here; ``not_root``; ``local_root``: one rank of each node.
         loops: those around it, the outermost first.
         order: lines, from the script's through those of the calls that lead here; calls compare by it.
         certain: it is known when this runs; not so in a function that nothing is seen to call.
+    """
+
+    guards: frozenset[str] = frozenset()
+    loops: tuple[nodes.NodeNG, ...] = ()
+    order: tuple[int, ...] = ()
+    certain: bool = True
+
+
+@dataclass(frozen=True, eq=False)
+class Call(Reach):
+    """A call, or an assignment to a rate (``set.lr``) or environment variable (``set.env``) as one.
+
+    Attributes:
+        name: dotted name of what was imported; ``.step`` for a method of a value, ``local f`` for a function of the
+            source, ``new C`` for a class of it, ``?f`` for what is unknown.
+        receiver: what a method belongs to.
+        function: that can be followed; ``kind``: the class of the source that it makes an instance of.
+        keywords: what is given by name; an empty name stands for ``**keywords`` that are not known.
         place: where it is, for a person.
     """
 
     name: str
     node: Any
-    number: int = 0
     receiver: Value = NOTHING
     function: Any = None
     kind: Any = None
     arguments: tuple[Value, ...] = ()
-    keywords: tuple[tuple[str, Value], ...] = ()
-    guards: frozenset[str] = frozenset()
-    loops: tuple[nodes.NodeNG, ...] = ()
-    order: tuple[int, ...] = ()
-    certain: bool = True
+    keywords: Mapping[str, Value] = field(default_factory=dict)
     place: str = ""
 
     @cached_property
@@ -146,15 +163,14 @@ class Call:
         """Whether it is of one of these rows of ``calls``."""
         return any(matches(row, self.name) for row in rows)
 
+    def thing(self, kind: str) -> str:
+        """What its result carries in its tags."""
+        return f"{kind}:{id(self.node)}"
+
     @property
     def values(self) -> tuple[Value, ...]:
         """All arguments."""
-        return (*self.arguments, *(value for _, value in self.keywords))
-
-    @property
-    def has_unknown_arguments(self) -> bool:
-        """Whether it takes ``*arguments`` or ``**keywords`` that are not known."""
-        return any(not name for name, _ in self.keywords)
+        return (*self.arguments, *self.keywords.values())
 
     @property
     def discarded(self) -> bool:
@@ -170,7 +186,7 @@ class Call:
     def given(self, place: int | None, *by_name: str) -> Value | None:
         """The argument of a name or place; None where it is not given."""
         at_place = self.arguments[place] if place is not None and place < len(self.arguments) else None
-        return next((value for name, value in self.keywords if name in by_name), at_place)
+        return next((self.keywords[name] for name in by_name if name in self.keywords), at_place)
 
     def argument(self, place: int | None, *by_name: str) -> Value:
         """The argument of a name or place; nothing is known of one that is not given."""
@@ -179,47 +195,39 @@ class Call:
 
 def result_of(call: Call) -> Value:
     """The result of a call of what the source does not have: frameworks, the standard library."""
-    name, first = call.name, call.argument(0)
     given = union((*call.values, call.receiver))
-    things = given.things()
-    number = next((tag for tag in ("rank", "local_rank", "size", "local_size") if call.means(tag)), "")
-    if number:
-        return tagged(number, *(("exact",) if number.endswith("rank") else ()))
-    if name == "builtins.range":
+    number = next((tag for tag in ("rank", "local_rank", "size", "local_size", "in_memory") if call.means(tag)), "")
+    if number or meaning(call.last):
+        return tagged(number, "exact") if number else Value(meaning(call.last))
+    if call.name == "builtins.range":
         return Value(given.tags | {"count"})
-    if first != NOTHING and (name == "builtins.int" or (call.last == "compile" and not name.startswith("."))):
-        return first
-    if name in ("builtins.max", "builtins.min"):
+    if call.arguments and call.means("same"):
+        return call.arguments[0]
+    if call.means("on_device"):
+        return call.receiver
+    if call.name in ("builtins.max", "builtins.min"):
         return Value(either(call.values).tags)
-    if name == ".format":
+    if call.name == ".format":
         return text_of(given, call.receiver.constant)
-    if call.means("in_memory"):
-        return tagged("in_memory")
-    if meaning(call.last):
-        return Value(meaning(call.last))
     if call.means("wrapped"):
         return Value(given.tags | {"wrapped"})
     if call.means("schedule"):
-        tags = rate_of(call) | union((call.receiver,)).tags
-        return Value(frozenset(tag for tag in tags if not tag.startswith(("optimizer:", "wrapped"))))
-    if call.means("on_device"):
-        return call.receiver
+        return Value(rate_of(call) - given.things("optimizer") - {"wrapped"})
     by_path = call.means("path") or call.receiver.has("by_rank_in_text")
-    kept = given.tags - CONDITIONS - (frozenset() if by_path else {"by_rank_in_text"})
+    kept = given.tags - CONDITIONS - {"over_size"} - (frozenset() if by_path else {"by_rank_in_text"})
+    things = given.things()
     made = {
-        "loader": given.tags - CONDITIONS,
+        "loader": kept,
         "sampler": things,
         "optimizer": things - given.things("model", "ddp"),
         "tape": frozenset[str](),
-        "ddp": things | first.things("object"),
+        "ddp": things | call.argument(0).things("object"),
         "model": given.tags,
     }
     kind = next((each for each in made if call.means(each)), "object")
-    return Value(made.get(kind, kept) | {f"{kind}:{call.number}"})
+    return Value(made.get(kind, kept) | {call.thing(kind)})
 
 
 def rate_of(call: Call) -> frozenset[str]:
     """What the rate of a schedule is made from: not a number of steps that is divided by the number of ranks."""
-    place = 1 if "Piecewise" in call.last else 0
-    rates = [*call.arguments[place : place + 1], *(value for key, value in call.keywords if _RATE.search(key))]
-    return union(value for value in call.values if value in rates or not value.has("over_size")).tags
+    return union(value for value in call.values if not value.has("over_size")).tags

@@ -72,7 +72,7 @@ HOSTILE = {
 def test_a_hostile_script_is_read_in_bounded_time(tmp_path: Path, name: str) -> None:
     (tmp_path / "train.py").write_text(HEAD + HOSTILE[name] + "loss.backward()\n")
     began_s = time.process_time()
-    assert len(check(tmp_path / "train.py").rows) == 8
+    assert len(check(tmp_path / "train.py").steps) == 8
     assert time.process_time() - began_s < 15, "seconds of a processor; up to 2 on one that is not shared"
 
 
@@ -81,18 +81,18 @@ def test_nothing_is_claimed_of_a_script_that_is_too_large_to_be_read_to_its_end(
 ) -> None:
     monkeypatch.setattr(names, "_MOST_STEPS", 20_000)  # reached sooner
     (tmp_path / "train.py").write_text(HEAD + HOSTILE["tuples"] + "torch.save(a, 'x')\nloss.backward()\n")
-    assert {row.finding.state for row in check(tmp_path / "train.py").rows} == {"cannot tell"}
+    assert {row.state for row in check(tmp_path / "train.py").steps} == {"cannot tell"}
 
 
 def test_names_that_come_from_each_other_in_loops_are_followed_to_the_end() -> None:
-    rows = check(Path(__file__).parents[2] / "recipes/mesh/main.py").rows
-    assert {row.finding.reason for row in rows} == {"no training that can be seen in this file"}
+    rows = check(Path(__file__).parents[2] / "recipes/mesh/main.py").steps
+    assert {row.reason for row in rows} == {"no training that can be seen in this file"}
 
 
 def test_a_module_that_imports_itself_or_its_importer_ends(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(HEAD + "import train\nfrom other import *\nloss.backward()\n")
     (tmp_path / "other.py").write_text("from train import *\nimport other\n")
-    assert len(check(tmp_path / "train.py").rows) == 8
+    assert len(check(tmp_path / "train.py").steps) == 8
 
 
 def test_a_notebook_is_read_by_its_cells(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_a_notebook_is_read_by_its_cells(tmp_path: Path) -> None:
     ]
     cells = [{"cell_type": "markdown", "source": ["# text"]}, *({"cell_type": "code", "source": x} for x in codes)]
     (tmp_path / "train.ipynb").write_text(json.dumps({"cells": cells}))
-    rows = {row.step: row.finding for row in check(tmp_path / "train.ipynb").rows}
+    rows = {row.step: row for row in check(tmp_path / "train.ipynb").steps}
     assert rows[1].place == "cell 3:1"
     assert (rows[2].state, rows[2].place) == ("wrong", "cell 3:2")
 
@@ -136,5 +136,5 @@ def test_a_package_inside_a_package_imports_from_the_one_above(tmp_path: Path) -
         "import torch\nimport horovod.torch as hvd\ndef choose():\n    torch.cuda.set_device(hvd.local_rank())\n"
     )
     (inner / "__init__.py").write_text("from ..gpu import choose\ndef go():\n    choose()\n    loss.backward()\n")
-    states = {row.step: row.finding.state for row in check(tmp_path / "train.py").rows}
+    states = {row.step: row.state for row in check(tmp_path / "train.py").steps}
     assert states[2] == "ok"
