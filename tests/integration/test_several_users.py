@@ -613,6 +613,10 @@ def test_no_link_of_a_stranger_leads_to_where_things_are_kept(place: Path, monke
     run_as(ALICE, os.symlink, own, shared / "hers")
     (owned(place / "open", CAROL, 0o777) / "hers").symlink_to(own)
     assert run_as(ALICE, files.exchangeable_by, shared / "hers") == ""
+    lab = owned(owned(place / "lab", CAROL) / "hers", ALICE)
+    for group, used in ((ALICE, "/tmp"), (GROUP, str(lab))):  # that of her login; a project's
+        os.chown(lab.parent, CAROL, group)
+        assert run_as(ALICE, caches._base, {"TMPDIR": str(lab)}, groups=(ALICE, GROUP)) == used
     (home := owned(place / "home", ALICE, 0o700)).joinpath("image").write_text("x")
     script, shell = (SHELL / "cli/remote.sh").read_text(), SHELL / "backends/runtimes/shell"
     for link in (shared / "link", shared / "above/thesis", place / "open/hers"):

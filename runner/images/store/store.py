@@ -122,7 +122,7 @@ def partial(key: str, store: Path) -> Iterator[Path]:
 
 def sweep(key: str | None, store: Path) -> None:
     """Remove what killed conversions of this user left: all of this key, whose lease is held, and files of dead
-    processes. What another user puts under such a name may hold what this one has elsewhere; nobody else may write to
+    processes. What another user puts under such a name may hold what this one has elsewhere; others cannot write to
     what is ours.
     """
     # The lease on the key, or one user's own (``lease.leased``).
