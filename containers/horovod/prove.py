@@ -12,10 +12,12 @@ Standard library, the framework and Horovod only; Python 3.8 or later.
 from __future__ import annotations
 
 import argparse
+import hmac
 import importlib.util
 import json
 import os
 import re
+import secrets
 import shutil
 import socket
 import subprocess
@@ -24,6 +26,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -132,21 +135,41 @@ def resolve_own_name(place: str) -> None:
             hosts.write(f"127.0.0.1 {name}\n")
 
 
-def prove_gloo(framework: Framework) -> dict[str, Any]:
-    """Two plain processes and Horovod's rendezvous server on the loopback; no launcher at all."""
-    from horovod.runner.common.util.hosts import get_host_assignments, parse_hosts
-    from horovod.runner.http.http_server import RendezvousServer
+def behind(token: str, handler: type[BaseHTTPRequestHandler]) -> type[BaseHTTPRequestHandler]:
+    """The handler for who shows the token, with which every path begins (see rendezvous_server.py of recipes/lib):
+    Horovod's own server listens to the whole network.
+    """
 
+    class Behind(handler):  # type: ignore[misc, valid-type]
+        def parse_request(self) -> bool:
+            if not super().parse_request():
+                return False
+            _, shown, rest = (*self.path.split("/", 2), "", "")[:3]
+            if not hmac.compare_digest(shown.partition(":")[0].encode(), token.encode()):
+                self.send_error(403)
+                return False
+            self.path = f"/{rest}"
+            return True
+
+    return Behind
+
+
+def prove_gloo(framework: Framework) -> dict[str, Any]:
+    """Two plain processes and Horovod's rendezvous server; no launcher at all."""
+    from horovod.runner.common.util.hosts import get_host_assignments, parse_hosts
+    from horovod.runner.http.http_server import RendezvousHandler, RendezvousServer
+
+    token = secrets.token_hex(16)
     server = RendezvousServer(verbose=0)
     slots = get_host_assignments(parse_hosts(f"localhost:{RANKS}"), RANKS)
-    port = server.start()
+    port = server.start(behind(token, RendezvousHandler))
     server.init(slots)
     children = []
     try:
         for slot in slots:
             world = {
                 "CONTROLLER": "gloo", "CPU_OPERATIONS": "gloo", "HOSTNAME": "localhost", "GLOO_IFACE": "lo",
-                "GLOO_RENDEZVOUS_ADDR": "127.0.0.1", "GLOO_RENDEZVOUS_PORT": str(port),
+                "GLOO_RENDEZVOUS_ADDR": f"127.0.0.1:{port}/{token}", "GLOO_RENDEZVOUS_PORT": str(port),
             }  # fmt: skip
             for name in ("rank", "size", "local_rank", "local_size", "cross_rank", "cross_size"):
                 world[name.upper()] = str(getattr(slot, name))

@@ -178,16 +178,16 @@ def open_regular(path: Path) -> BinaryIO:
     """The file, to be read. A pipe would block for ever, and a device never end: neither is opened. Raises
     UnusableFileError: it is no regular file, or its links lead nowhere; OSError: it cannot be opened.
     """
+    return _regular(path, path)
+
+
+def _regular(name: Path | str, path: Path, handle: int | None = None, flags: int = 0) -> BinaryIO:
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+        descriptor = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC | flags, dir_fd=handle)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENXIO, errno.ENODEV):  # links; a socket; a device without a driver
             raise UnusableFileError(error.errno, error.strerror, str(path)) from None
         raise
-    return _regular(descriptor, path)
-
-
-def _regular(descriptor: int, path: Path) -> BinaryIO:
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise UnusableFileError(errno.EINVAL, "no regular file", str(path))
@@ -196,7 +196,7 @@ def _regular(descriptor: int, path: Path) -> BinaryIO:
 
 def open_below(directory: Path, name: str) -> BinaryIO:
     """A regular file below a directory, reached through no link: where others write, one could lead anywhere. Raises
-    OSError, UnusableFileError.
+    OSError; UnusableFileError: it is a link, or no regular file.
     """
     parts = name.split("/")
     handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -204,17 +204,24 @@ def open_below(directory: Path, name: str) -> BinaryIO:
         for part in parts[:-1]:
             above, handle = handle, os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=handle)
             os.close(above)
-        descriptor = os.open(parts[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY, dir_fd=handle)
+        return _regular(parts[-1], directory / name, handle, os.O_NOFOLLOW)
     finally:
         os.close(handle)
-    return _regular(descriptor, directory / name)
 
 
 def read_bytes(path: Path, most: int = 1 << 28) -> bytes:
     """The file's content. Raises OSError; UnusableFileError: it is no regular file, or longer than ``most`` bytes."""
+    return _content(lambda: open_regular(path), path, most)
 
+
+def read_below(directory: Path, name: str) -> bytes:
+    """The same of a file below a directory, as ``open_below`` finds it."""
+    return _content(lambda: open_below(directory, name), directory / name, 1 << 28)
+
+
+def _content(opened: Callable[[], BinaryIO], path: Path, most: int) -> bytes:
     def read() -> bytes:
-        with open_regular(path) as file:
+        with opened() as file:
             if os.fstat(file.fileno()).st_size > most:
                 raise UnusableFileError(errno.EFBIG, f"longer than {most} bytes", str(path))
             return file.read()

@@ -9,6 +9,7 @@ import os
 import pwd
 import re
 import shlex
+import stat
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -158,6 +159,17 @@ def check_own(place: Path, fix: str = "name another directory") -> None:
     """Refuse a directory in which another user could exchange what is made, or run, there. Raises OSError."""
     if whose := files.exchangeable_by(place):
         raise RefusedError(f"{place.name} is {whose}: what is there runs as you", where=str(place), fix=fix)
+
+
+def beside(root: Path, name: str) -> Path:
+    """Where something is kept for all environments beside ``root``; within that where others could put theirs there, or
+    have. Raises OSError.
+    """
+    shared = root.parent / name
+    with suppress(FileNotFoundError):
+        if not os.path.lexists(shared) and root.parent.stat().st_mode & stat.S_IWOTH:
+            return root / name
+    return root / name if files.exchangeable_by(shared) else shared
 
 
 def directory_of(name: str, at: Path) -> Path:

@@ -144,21 +144,13 @@ def places_of(spec: EnvironmentSpec, root: Path, key: str, given: Given = NOTHIN
     return Places(
         environment=root / f"{spec.kind}-{key}",
         work=root / f"work-{key}",
-        caches=_caches(root),
+        caches=directory.beside(root, _CACHES),
         wheels=wheels.shelf(),
         programs=programs(),
         lock=root / "building",
         installer=given.installer,
         packages=given.packages.path if given.packages is not None else None,
     )
-
-
-def _caches(root: Path) -> Path:
-    """Where pip keeps what it has built, and conda its packages: for all environments there, unless others could put
-    theirs into it.
-    """
-    shared = root.parent / _CACHES
-    return root / _CACHES if files.exchangeable_by(shared) else shared
 
 
 def script_of(spec: EnvironmentSpec, root: Path, given: Given = NOTHING_GIVEN) -> str:

@@ -333,10 +333,7 @@ def recorded(first: Run, *, with_diff: bool) -> tuple[CodeRecord | None, str]:
     record = first.code
     if record is None or not record.diff_kept:
         return record, ""
-    try:
-        text = files.read_bytes(first.path / CODE_DIFF).decode("utf-8", "surrogateescape") if with_diff else ""
-    except (OSError, files.UnusableFileError):
-        text = ""
+    text = first.content(CODE_DIFF).decode("utf-8", "surrogateescape") if with_diff else ""
     return (record, text) if text else (replace(record, redacted=0, diff_kept=False), "")
 
 

@@ -187,7 +187,7 @@ def collect(run: Run, state: JobState) -> Evidence:
         hosts=tuple(line.strip() for line in _lines(run.path / NODES, from_start=_NODES_BYTES) if line.strip()),
         failed_nodes=tuple(match[1] for line in batch if (match := logs.FAILED_NODE.match(line.strip()))),
         cancelled=run.cancelled,
-        plan_sha256=files.sha256(files.read_bytes(run.path / PLAN)),
+        plan_sha256=files.sha256(files.read_below(run.path, PLAN)),
         disk_full=disk.f_bavail * disk.f_frsize < _FULL_BYTES or (disk.f_files > 0 and disk.f_favail == 0),
     )
 
@@ -196,7 +196,7 @@ def _result(run: Run, plan: Plan, damaged: list[str]) -> Result | None:
     """The program's result; where none is promised, a user's own program may keep another file of that name."""
     content = b""
     try:
-        content = files.read_bytes(run.path / RESULT)
+        content = files.read_below(run.path, RESULT)
         return decoded(content, Result)
     except FileNotFoundError:
         return None

@@ -96,7 +96,7 @@ class Records:
         """
         path = self.ranks / f"{rank}.{kind}.json"
         try:
-            record = decoded(files.read_bytes(path), struct)
+            record = decoded(files.read_below(self.ranks.parent, f"{self.ranks.name}/{path.name}"), struct)
         except OSError as error:
             if not os.path.lexists(path):
                 return None
@@ -142,7 +142,8 @@ class _Submission(_File[Submitted]):
 
 
 class Run:
-    """One run by its directory, absolute.
+    """One run by its directory, absolute. No link in it is followed: in another user's, it could lead to a file of
+    this user's alone, and what is read is shown in reports.
 
     Attributes:
         run_id: the directory's name. logs: where the batch script's and the ranks' output lies.
@@ -316,7 +317,7 @@ class Run:
     def content(self, name: str) -> bytes:
         """A file's bytes; empty where it cannot be read."""
         try:
-            return files.read_bytes(self.path / name)
+            return files.read_below(self.path, name)
         except OSError:
             return b""
 
@@ -325,7 +326,7 @@ class Run:
         cannot be read.
         """
         try:
-            return decoded(files.read_bytes(self.path / name), kind)
+            return decoded(files.read_below(self.path, name), kind)
         except (FileNotFoundError, NotADirectoryError, files.UnusableFileError):
             return None
         except (ValueError, RecursionError, msgspec.ValidationError):
@@ -403,7 +404,7 @@ class Run:
     def _there(self, name: str) -> bytes:
         """A file's bytes; empty where it is not there. Raises OSError: that is not known now."""
         try:
-            return files.read_bytes(self.path / name)
+            return files.read_below(self.path, name)
         except (FileNotFoundError, NotADirectoryError, files.UnusableFileError):
             return b""
 

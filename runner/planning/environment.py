@@ -21,8 +21,6 @@ OF_USERS = ("XDG_CACHE_HOME", "HF_HOME", "HF_HUB_CACHE", "HF_DATASETS_CACHE", "T
 
 def choose_caches(site: Site, runtime: str, mounts: Iterable[Mount], home: str) -> Caches:
     """Which caches the launcher puts into a directory of the job's own: see ``Plan.caches``."""
-    if not RUNTIMES[runtime].is_container and SCHEDULERS[site.scheduler].nodes == "this-machine":
-        return "shell"
     if RUNTIMES[runtime].shows_home:
         return "home" if site.home.for_jobs else "node"
     return "home" if home and is_visible(f"{home.rstrip('/')}/.cache", runtime, mounts) else "node"

@@ -96,7 +96,7 @@ def prepare_environment(
             raise UsageError(f"no check has the code {code!r}", where="--force", fix=f"codes: {directory.IN_HOME}")
     root = directory.directory_of(name, at or directory.user_directory(user_site.personal.scratch))
     directory.check_path(root)
-    own = root.parent / OWN_CONDA
+    own = directory.beside(root, OWN_CONDA)
     conda = str(own) if conda_installer is not None or own.exists() else ""
     packages = package_directory.opened(wheels) if wheels is not None else None
     if packages is not None and framework is None and packages.manifest.framework == "tensorflow":

@@ -166,7 +166,7 @@ def _reserved(root: Path, name: str) -> Path:
 def read(path: Path) -> StudyDirectory | None:
     """The study in a directory; None where there is none, it cannot be read, or was altered so that it is none."""
     try:
-        study = msgspec.convert(json.loads(files.read_bytes(path / STUDY)), Study)
+        study = msgspec.convert(json.loads(files.read_below(path, STUDY)), Study)
     except (OSError, ValueError, RecursionError):
         return None
     return StudyDirectory(path.resolve(), study) if is_whole(study) else None

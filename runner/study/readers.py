@@ -104,7 +104,7 @@ def bundle_of(subjects: Sequence[Subject], file: Path, key: Path | None) -> Made
     alone = subjects[0]
     if len(subjects) == 1 and not isinstance(alone, Run):
         log = Run(alone.path).content(LOG) or None
-        study = StudyToBundle((alone.path / STUDY).read_bytes(), measured[0], figures, gaps[alone.path], log)
+        study = StudyToBundle(Run(alone.path).content(STUDY), measured[0], figures, gaps[alone.path], log)
         return make(runs, file, key, study)
     for run in runs:
         if own_gaps := run.gaps(gaps):

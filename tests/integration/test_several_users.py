@@ -25,7 +25,7 @@ from runner.core.progress import Silent
 from runner.environments import collect, make
 from runner.environments import directory as environments
 from runner.environments.script import EnvironmentSpec, PackagesSpec
-from runner.figures.report import writing
+from runner.figures.report import gather, writing
 from runner.images import engine
 from runner.images.building import wheels
 from runner.images.conversion.squashfs import convert_source
@@ -44,6 +44,7 @@ from runner.jobs.image_usage import prune_images
 from runner.model.image import Setup
 from runner.model.job import Submitted
 from runner.model.request import Request
+from runner.preparation.environment import prepare_environment
 from runner.preparation.new_recipe import new_recipe, write_recipe
 from runner.preparation.request import check_foreign
 from runner.recipes.loader import read_recipe
@@ -260,6 +261,20 @@ def test_what_belongs_to_others_is_neither_removed_nor_described_anew(place: Pat
     assert [each.name for each in target.glob("*.sqsh")] == [hers.name]
 
 
+def test_what_a_stranger_puts_under_a_dead_processs_name_is_not_removed(place: Path) -> None:
+    """It could hold what is this user's elsewhere, which the stranger may move, and not remove."""
+    target = store_of(place)
+    dead = f"{process_identity.mark().rsplit('.', 2)[0]}.{2**22}.1"
+    for name, owner, mode in (("k", CAROL, 0o1777), ("l", ALICE, 0o777), ("m", ALICE, 0o700)):
+        owned(target / f".{name}~{dead}", owner, mode)
+        (owned(target / f".{name}~{dead}/results", ALICE, 0o700) / "thesis").touch()
+        os.chown(target / f".{name}~{dead}/results/thesis", ALICE, ALICE)
+    for key in (None, "k"):
+        run_as(ALICE, store.sweep, key, target)
+        assert sorted(each.name[:2] for each in target.glob(".*")) == [".k", ".l"]
+    assert len([*target.rglob("thesis")]) == 2
+
+
 @pytest.fixture
 def tmp(place: Path) -> Path:
     """A node's /tmp that all users see."""
@@ -367,6 +382,14 @@ def test_a_strangers_run_shows_no_file_of_ones_own(place: Path) -> None:
     shutil.rmtree(run.logs)
     run.logs.symlink_to(private.parent)
     assert "Alice" not in run_as(ALICE, read_of_logs)
+    (run.path / directory.SCRIPT).symlink_to(private)
+    private.with_name("0.exit.json").write_text('{"rank": 0}')
+    run.ranks.symlink_to(private.parent)
+
+    def read_of_records() -> tuple[object, ...]:
+        return run.content(directory.SCRIPT), gather._script(run), run.records.record(0, "exit", dict)
+
+    assert run_as(ALICE, read_of_records) == (b"", "", None)
 
 
 def test_to_prepare_a_strangers_request_again_runs_nothing_of_his(place: Path) -> None:
@@ -486,6 +509,27 @@ def test_no_environment_is_made_and_nothing_collected_where_a_stranger_could_exc
     assert run_as(ALICE, make.places_of, spec, root, "k").caches == root.parent / ".caches"
     owned(root.parent / ".caches", CAROL, 0o777)
     assert run_as(ALICE, make.places_of, spec, root, "k").caches == root / ".caches"
+    root.parent.chmod(0o1777)
+    owned(root.parent / ".other", CAROL)
+    for name in (".conda", ".other"):  # which another user may make, or has
+        assert run_as(ALICE, environments.beside, root, name) == root / name
+    owned(root.parent / ".conda", ALICE)
+    assert run_as(ALICE, environments.beside, root, ".conda") == root.parent / ".conda"
+
+
+def test_a_strangers_conda_makes_no_environment(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    at = owned(place / "envs", 0, 0o1777)
+    (owned(at / ".conda/bin", CAROL) / "conda").touch()
+    os.chown(at / ".conda", CAROL, CAROL)
+    monkeypatch.setenv("HOME", str(owned(place / "home", ALICE)))
+    choices: dict[str, Any] = {"site": "local", "scratch": None, "force": (), "framework": None, "kind": "conda"}
+
+    def conda() -> str:
+        return prepare_environment("x", at=at, **choices).spec.setup.conda
+
+    assert run_as(ALICE, conda) == ""
+    subprocess.run(["chown", "-R", f"{ALICE}:{ALICE}", at / ".conda"], check=True)
+    assert run_as(ALICE, conda) == str(at / ".conda")
 
 
 def test_no_cache_that_others_may_write_to_is_used(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -569,6 +613,10 @@ def test_no_link_of_a_stranger_leads_to_where_things_are_kept(place: Path, monke
     run_as(ALICE, os.symlink, own, shared / "hers")
     (owned(place / "open", CAROL, 0o777) / "hers").symlink_to(own)
     assert run_as(ALICE, files.exchangeable_by, shared / "hers") == ""
+    lab = owned(owned(place / "lab", CAROL) / "hers", ALICE)
+    for group, used in ((ALICE, "/tmp"), (GROUP, str(lab))):  # that of her login; a project's
+        os.chown(lab.parent, CAROL, group)
+        assert run_as(ALICE, caches._base, {"TMPDIR": str(lab)}, groups=(ALICE, GROUP)) == used
     (home := owned(place / "home", ALICE, 0o700)).joinpath("image").write_text("x")
     script, shell = (SHELL / "cli/remote.sh").read_text(), SHELL / "backends/runtimes/shell"
     for link in (shared / "link", shared / "above/thesis", place / "open/hers"):

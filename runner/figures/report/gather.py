@@ -286,7 +286,7 @@ def step_times(ends_s: Sequence[float], group_steps: int, cut_s: float) -> StepT
 def _script(run: Run) -> str:
     """The script exactly as it was submitted, but for ``***`` in place of secrets. Empty where it cannot be read."""
     try:
-        with files.open_regular(run.path / SCRIPT) as file:
+        with files.open_below(run.path, SCRIPT) as file:
             size, raw = os.fstat(file.fileno()).st_size, file.read(_MOST_SCRIPT + _UNSHOWN)
     except OSError:
         return ""

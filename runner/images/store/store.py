@@ -121,14 +121,20 @@ def partial(key: str, store: Path) -> Iterator[Path]:
 
 
 def sweep(key: str | None, store: Path) -> None:
-    """Remove leftovers of killed conversions: all of this key, whose lease is held, and files of dead processes."""
+    """Remove what killed conversions of this user left: all of this key, whose lease is held, and files of dead
+    processes. What another user puts under such a name may hold what this one has elsewhere; others cannot write to
+    what is ours.
+    """
     # The lease on the key, or one user's own (``lease.leased``).
     lease = re.compile(re.escape(f".{key}.claim") + r"(\.[0-9]+)?")
     for path in (*store.glob(".*"), *(store / _NAMES).glob(".*")):
         of_key = key is not None and path.name.startswith(f".{key}.") and not lease.fullmatch(path.name)
         if of_key or process_identity.state(atomic.temporary_owner(path)) == "dead":
-            with suppress(OSError):  # another user's, in a directory where only owners remove
-                if path.is_dir() and not path.is_symlink():
+            with suppress(OSError):  # in a directory where only others remove
+                about = path.lstat()
+                if about.st_uid != os.geteuid() or (stat.S_ISDIR(about.st_mode) and about.st_mode & stat.S_IWOTH):
+                    continue
+                if stat.S_ISDIR(about.st_mode):
                     shutil.rmtree(path)
                 else:
                     path.unlink(missing_ok=True)

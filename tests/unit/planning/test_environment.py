@@ -69,7 +69,7 @@ HOME = Mount("/home/me", "/home/me")
         ("a home that is not for jobs", "native", (), "node"),
         ("perlmutter", "shifter", (), "home"),
         ("perlmutter", "podman-hpc", (), "node"),
-        ("local", "native", (), "shell"),
+        ("local", "native", (), "home"),
         ("local", "charliecloud", (), "node"),
     ],
 )

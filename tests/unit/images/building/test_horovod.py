@@ -10,6 +10,9 @@ import re
 import subprocess
 import sys
 import tarfile
+from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPConnection
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -242,6 +245,28 @@ def built(nccl: int) -> dict[str, int]:
     """What Horovod's functions say that is compiled in, as an older one has them."""
     library = SimpleNamespace(nccl_built=lambda: nccl, mpi_built=lambda: False, gloo_built=lambda: True)
     return dict(PROGRAMS.rank.built(library))
+
+
+def test_a_proofs_server_answers_only_who_shows_its_token() -> None:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200, self.path)
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None: ...
+
+    server = HTTPServer(("127.0.0.1", 0), prove.behind("secret", Handler))
+    with server, ThreadPoolExecutor(1) as pool:
+        pool.submit(server.serve_forever)
+        said = []
+        for path in ("/secret:9/global/0", "/secret/global/0", "/global/0", "/secre/global/0", "/", "//", "secret/a/b"):
+            client = HTTPConnection("127.0.0.1", server.server_port, timeout=10)
+            client.request("GET", path)
+            answer = client.getresponse()
+            said.append(answer.reason if answer.status == 200 else answer.status)
+            client.close()
+        server.shutdown()
+    assert said == ["/global/0", "/global/0", *[403] * 5]
 
 
 def test_the_library_itself_says_how_it_reduces() -> None:
