@@ -51,6 +51,7 @@ from runner.study.sameness import only_first_program, only_own, run_differences
 
 _SHORTEST_S, _LONGEST_S = 0.5, 10.0  # between two looks of one that waits
 _FAR_APART = 0.25  # repeats of one launch, also on busy processors
+_MOST_EFFICIENT = 1.1  # of a GPU with the same batch at every size
 _Point = tuple[Setting, int, Arm]
 _Rates = Mapping[int, float]  # by the repeat
 
@@ -371,6 +372,9 @@ def _point(
     own_doubts = [Doubt("unequal", f"efficiency: {each}") for each in (about, lacks) if scaled and each]
     if values and (between := max(values) / min(values) - 1) > _FAR_APART:
         own_doubts.append(Doubt("unequal", f"rates of its launches differ by {percent(between)}"))
+    of_one = _efficiency(study, own, gpus, base) if scaled else None
+    if of_one and scaled == "weak" and (of_one.low or of_one.value) > _MOST_EFFICIENT:
+        own_doubts.append(Doubt("unequal", "efficiency: above 100 %: one GPU alone did more work, or waited"))
     made_of = (*launches, *alone) if scaled else launches
     together = rates.get((setting, gpus, "uncoupled"), {})
     both = sorted(own.keys() & together.keys())
@@ -381,7 +385,7 @@ def _point(
         proven=sum(each.state == "proven" for each in launches),
         wanted=len(launches),
         images_per_s=statistics.mean_rate(values) if values else None,
-        efficiency_of_one=_efficiency(study, own, gpus, base) if scaled else None,
+        efficiency_of_one=of_one,
         scaling=scaled,
         why="" if scaled else about,
         # Of one process and one allocation: what changes from launch to launch cancels.

@@ -181,6 +181,18 @@ def test_solo_is_the_base_before_the_full_arm_of_one_gpu() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("rate", "words"), [(210.0, []), (230.0, ["efficiency: above 100 %: one GPU alone did more work, or waited"])]
+)
+def test_an_efficiency_far_above_one_is_a_doubt(rate: float, words: list[str]) -> None:
+    """As of a script that does less where it has several ranks, in a way that no record shows."""
+    asked = study((1, 2), 1)
+    launches = [proven(each, {1: 100.0, 2: rate}[each.gpus]) for each in asked.launches]
+    one, two = gather.points(asked, launches)
+    assert [each.words for each in one.doubts if each.code == "unequal"] == []
+    assert [each.words for each in two.doubts if each.code == "unequal"] == words
+
+
 def test_in_one_allocation_repeats_are_compared_with_their_own_base() -> None:
     """Each repeat drifts by 10 %; as pairs the drift cancels, apart it is in the interval."""
     widths = {}
