@@ -72,7 +72,7 @@ class Count:
         if accumulated is not None:
             self._accumulated = accumulated  # a step with more may repeat its samples
         self.forwards = self.done = self._steps = self._most = self._largest = self._square = 0
-        self._passes = self._samples = self._numbers = 0
+        self._passes = self._numbers = 0
         self._known, self._by_step = True, False
         self._was_smaller = self._varies = False
         self._said: list[int] = []
@@ -114,7 +114,6 @@ class Count:
         self._said[-1] += times * ((stated or self.stated) if samples is None else samples)
         self._by_step = self._by_step or samples is not None
         self._seen[-1] += times * step.samples
-        self._samples += times * step.samples
         self._numbers += times * step.numbers if step.samples else 0
         self.forwards += times * (step.passes > 0)
         self.done += times * (step.passes > 0 or step.stepped)
@@ -132,7 +131,8 @@ class Count:
     @property
     def means(self) -> dict[str, str]:
         """Of the window, as far as the passes show it: what tells launches of one batch apart."""
-        size = self._numbers / self._samples if self._samples else 0.0
+        samples = sum(self._seen)
+        size = self._numbers / samples if samples else 0.0
         passes = self._passes / self.forwards if self.forwards else 0.0
         return {SAMPLE_SIZE: f"{size:.6g}" if size else "", PASSES: f"{passes:.6g}" if passes else ""}
 
