@@ -196,3 +196,14 @@ def test_a_program_gets_the_users_umask_and_hears_where_its_caches_are(
 def test_where_the_home_directory_is_seen_nothing_is_printed(tmp_path: Path, where: str) -> None:
     words = [sys.executable, LAUNCH, "--caches", where, "--", sys.executable, "-c", SHOW]
     assert ran(words, env=own_variables(tmp_path), umask=0o022) == ("022 -\n", "")
+
+
+@pytest.mark.parametrize(
+    ("given", "seen"), [({}, "0"), (dict.fromkeys(caches.SWITCHES, "1"), "1")], ids=["none", "one"]
+)
+def test_torch_compiles_no_header_from_a_directory_that_another_user_may_have_made(
+    tmp_path: Path, given: dict[str, str], seen: str
+) -> None:
+    (name,) = caches.SWITCHES
+    words = [sys.executable, LAUNCH, "--caches", "home", "--", "sh", "-c", f'echo "${name}"']
+    assert ran(words, env=own_variables(tmp_path) | given).out == f"{seen}\n"

@@ -20,6 +20,9 @@ from typing import Iterator, Mapping
 
 # Of compilers: many ranks write them at once, which home directories on network file systems do not stand.
 COMPILERS = {"TRITON_CACHE_DIR": "triton", "TORCHINDUCTOR_CACHE_DIR": "inductor", "CUDA_CACHE_PATH": "cuda"}
+# Torch keeps these below /tmp/torchinductor_USER, wherever its cache is, and compiles what is there: another user may
+# have made that.
+SWITCHES = {"TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0"}
 # Of all other programs, where the home directory is not there. HF and torch.hub keep theirs below XDG_CACHE_HOME.
 HOME = {"XDG_CACHE_HOME": "", "MPLCONFIGDIR": "matplotlib"}
 # Replaced only where they name a directory that is not there: a login shell's, in a container without the home.

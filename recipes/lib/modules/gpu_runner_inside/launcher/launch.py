@@ -250,14 +250,16 @@ class Launch:
             return {}
         node, home = self.node_name or self.host, self.options.caches == "home"
         self.caches = caches.prepare(self.env, node, self._job(), home=home)
+        made = {name: value for name, value in caches.SWITCHES.items() if name not in self.env}
         if self.caches is None:
-            return {}
+            return made
         if here.rank == 0 and not caches.HOME.keys().isdisjoint(self.caches.variables):
             self._say(
                 "note: the home directory is not visible in here. What programs cache there (models, data sets) is in "
                 f"{self.caches.path} until the job ends; --mount and --env XDG_CACHE_HOME=... keep it elsewhere"
             )
-        return {name: path for name, path in self.caches.variables.items() if name not in self.options.unset}
+        made.update(self.caches.variables)
+        return {name: value for name, value in made.items() if name not in self.options.unset}
 
     def _meet(self, here: world.World, token: str) -> wireup.Meeting | None:
         if here.size == 1 or self.options.wireup not in _MET_HERE:
