@@ -39,7 +39,7 @@ image_wins() {  # the words of the container's command line
 _SRUN = f"""#!/bin/bash
 [ "$1" != --version ] || exit 0  # it is asked beside the job's own calls
 {_IMAGE_WINS}
-printf '%s\\0' "$@" --end-of-call-- >>"$RECORD/words"
+printf '%s\\0' "$@" >>"$RECORD/words.$$"
 case " $* " in *" --overlap "*)  # both nodes are ready; at the end of its input the job has ended
   printf 'ready\\nready\\n'; cat >/dev/null; exit 0 ;;
 esac
@@ -62,7 +62,7 @@ unquoted() {
 _CONTAINER = f"""#!/bin/bash
 {_IMAGE_WINS}
 {_UNQUOTED}
-printf '%s\\0' "$@" --end-of-call-- >>"$RECORD/words"
+printf '%s\\0' "$@" >>"$RECORD/words.$$"
 case $0 in */enroot) unquoted; unquoted ;; esac
 image_wins "$@"
 while [ $# -gt 0 ] && [ "$1" != /bin/bash ]; do shift; done
@@ -85,7 +85,8 @@ class Arrived:
     """What has arrived, as bytes.
 
     Attributes:
-        words: of every call of srun and of a container command, in one.
+        words: of every call of srun and of a container command, in one; each process keeps its own, as bash writes a
+            value with a line's end in several parts.
         program: argument list of the program below the launcher.
         environment: of the launcher.
     """
@@ -102,7 +103,7 @@ def executed(script: JobScript) -> Arrived:
         assert (run / "exit.json").is_file()
         arrived = recording.split(records / "arrived")
         return Arrived(
-            words=tuple(word for word in recording.split(records / "words") if word != b"--end-of-call--"),
+            words=tuple(word for path in records.glob("words.*") for word in recording.split(path)),
             program=arrived[arrived.index(b"--") + 1 :],
             environment=recording.environment(records / "environment"),
         )
