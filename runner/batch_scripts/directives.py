@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from runner.planning.shell_text import UNREAD, as_written
+from runner.planning.shell_words import UNREAD, as_written
 
 # What one letter stands for, with sbatch and srun; and the long names that take no value, or only one after "=".
 _LETTERS = {

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from runner.batch_scripts.directives import ONLY_WITH
 from runner.batch_scripts.reading import BatchScript, Launch
 from runner.core.text import counted, gpus_text
-from runner.planning.shell_text import UNREAD, as_written, unclosed
+from runner.planning.shell_words import UNREAD, as_written, unclosed
 
 
 @dataclass(frozen=True)
@@ -90,8 +90,8 @@ def _unset(script: BatchScript) -> Iterator[Fault]:
 @_rule
 def _waits(script: BatchScript) -> Iterator[Fault]:
     last = max((at for at, each in enumerate(script.commands) if each.in_background), default=None)
-    started = [each for each in script.launches if each.in_background]
-    if last is not None and started and not any(each.words[0] == "wait" for each in script.commands[last:]):
+    started = [each for each in script.launches if each.command.in_background]
+    if last is not None and started and not any(each.words[:1] == ("wait",) for each in script.commands[last:]):
         what = "started in the background, and nothing waits for it: the job ends with the script's last line"
         yield Fault("no-wait", started[-1].line, what, "`wait` as the last line")
 
@@ -115,7 +115,7 @@ def _gpus(script: BatchScript, launch: Launch) -> Iterator[Fault]:
             what = f"{launch.name} starts {ranks} ranks on each node, and the script asks for no GPU"
             yield Fault("no-gpus", launch.line, what, f"#SBATCH --gpus-per-node={ranks}")
         return
-    visible = script.exports.get("CUDA_VISIBLE_DEVICES", "")
+    visible = launch.env.get("CUDA_VISIBLE_DEVICES", "")
     if re.fullmatch(r"\d+(,\d+)*", visible) and visible.count(",") + 1 != gpus:
         what = f"CUDA_VISIBLE_DEVICES={visible} names {visible.count(',') + 1} GPUs, and each node has {gpus}"
         yield Fault("visible-devices", launch.line, what, "leave it out: Slurm sets it")
@@ -197,7 +197,7 @@ def _meeting(_script: BatchScript, launch: Launch) -> Iterator[Fault]:
 @_of_launches
 def _cpus(script: BatchScript, launch: Launch) -> Iterator[Fault]:
     cpus = script.shape.cpus_per_task
-    given = "cpus-per-task" in launch.options or "SRUN_CPUS_PER_TASK" in {*script.exports, *launch.env}
+    given = "cpus-per-task" in launch.options or "SRUN_CPUS_PER_TASK" in launch.env
     if launch.by_srun and cpus is not None and cpus > 1 and not given:
         what = f"srun does not take --cpus-per-task={cpus} from sbatch since Slurm 22.05: a task may get one CPU"
         fix = "srun --cpus-per-task=$SLURM_CPUS_PER_TASK, or export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK"

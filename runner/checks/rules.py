@@ -15,7 +15,8 @@ from runner.model.backends import RUNTIMES, SCHEDULERS
 from runner.model.plan import Finding, Plan, Starter
 from runner.model.site import Owned, RuntimeAtSite, Site
 from runner.planning.environment import is_visible
-from runner.planning.starters import Counts, conflict, counts, plain, script_of, starts_of, unread_count
+from runner.planning.launchers import script_of
+from runner.planning.starters import Counts, conflict, counts, plain, starts_of, unread_count
 from runner.planning.wireup import BY_MPI, CYCLE_MS_PER_RANK, RENDEZVOUS_RANKS, mesh_s
 
 _SLICE = re.compile(r"\dg\.\d+gb")
