@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from runner.batch_scripts.directives import BY_TASK, Header, Shape, header, joined, shape, srun_options, variables
 from runner.model.plan import Starter
 from runner.planning.launchers import SHELLS, shell_call, starter
 from runner.planning.shell_text import Command, commands
 from runner.planning.shell_words import UNREAD, unread
-from runner.planning.starters import KINDS, is_python, names, options
+from runner.planning.starters import KINDS, base, is_python, names, options
 
 _CONTAINERS = names("singularity apptainer singularity_wrapper apptainer_wrapper shifter")
 # Of singularity and apptainer exec: options whose value is a word of its own.
@@ -55,7 +55,7 @@ class Launch:
     @property
     def name(self) -> str:
         """Of what starts the ranks: a starter's, else the program's."""
-        return self.starter.name if self.starter else _base(self.words[0])
+        return self.starter.name if self.starter else base(self.words[0])
 
 
 @dataclass(frozen=True)
@@ -74,23 +74,26 @@ def read(text: str, environ: Mapping[str, str], arguments: Sequence[str] = ()) -
     head = header(text)
     of_job = shape(head.options)
     values = {**environ, **variables(head.options, of_job), **dict.fromkeys("123456789", "")}
-    found = tuple(commands(text.replace("\r\n", "\n"), values, arguments))
-    launches = [launch for command in found if command.words and (launch := _launch(command, head, values))]
+    found, launches = list[Command](), list[Launch]()
+    for command in commands(text.replace("\r\n", "\n"), values, arguments):
+        launch = _launch(command, head, values) if command.words else None
+        launches += [launch] if launch else []
+        found.append(replace(command, environment={}) if command.words else command)  # there may be many
     # A script's own Python beside ranks that srun or a starter starts prepares something, or sums it up.
     ranks = [each for each in launches if each.by_srun or each.starter is not None]
-    return BatchScript(text, head, of_job, found, tuple(ranks or launches))
+    return BatchScript(text, head, of_job, tuple(found), tuple(ranks or launches))
 
 
 def _launch(command: Command, head: Header, values: Mapping[str, str]) -> Launch | None:
     words, of_srun, by_task = command.words, dict[str, str](), False
     env = {name: value for name, value in command.environment.items() if values.get(name) != value}
-    by_srun = _base(words[0]) == "srun"
+    by_srun = base(words[0]) == "srun"
     if by_srun:
         of_srun, words = srun_options(words[1:], env)
     image, inside = of_srun.get("container-image", ""), words if "container-image" in of_srun else ()
     while words and not (is_program := _is_program(words, by_srun=by_srun)):
         text = shell_call(words)[1]
-        if _base(words[0]) in _CONTAINERS:
+        if base(words[0]) in _CONTAINERS:
             image, words = _contained(words)
             inside = words
         elif text:
@@ -113,7 +116,7 @@ def _launch(command: Command, head: Header, values: Mapping[str, str]) -> Launch
 
 def _contained(words: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
     """The image, and what runs in it."""
-    name, image = _base(words[0]), ""
+    name, image = base(words[0]), ""
     at = next((place + 1 for place, word in enumerate(words) if word in ("exec", "run")), 1)
     while at < len(words) and words[at].startswith("-"):
         option, equals, value = words[at].partition("=")
@@ -127,19 +130,15 @@ def _contained(words: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
 
 def _is_program(words: tuple[str, ...], *, by_srun: bool) -> bool:
     """Whether it is what the job is for, and no command around it."""
-    if not words or _base(words[0]) in _CONTAINERS or shell_call(words)[1]:
+    if not words or base(words[0]) in _CONTAINERS or shell_call(words)[1]:
         return False
-    by, name = starter(words), _base(words[0])
+    by, name = starter(words), base(words[0])
     if by is not None and by.name != "srun":
         return True
     if is_python(name):
         return len(words) > 1 and not re.match(r"-c|-V|--version|-mpip|-mvenv", "".join(words[1:3]))
     is_script = name in SHELLS and any(word.endswith(".sh") for word in words[1:])
     return by_srun and (is_script or name not in _TOOLS) and by is None
-
-
-def _base(path: str) -> str:
-    return path.rpartition("/")[2]
 
 
 # Of options that only say how ranks meet, how their names begin.

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from runner.model.plan import Starter
 from runner.planning.shell_text import Command, Read, commands, nothing
 from runner.planning.shell_words import UNREAD, as_written
-from runner.planning.starters import KINDS, VISIBLE, is_program, is_python, names
+from runner.planning.starters import KINDS, VISIBLE, base, is_program, is_python, names
 
 _CALLS = {tuple(call.split()): name for name, kind in KINDS.items() for call in kind.calls}
 # Programs that start others, with counts and meetings of their own that are not known here.
@@ -94,7 +94,7 @@ def launchers(
     if first is not None or not program:
         return (first,) if first else ()
     place = unwrapped(program)
-    shell, (name, text, arguments) = _base(program[place]), shell_call(program)
+    shell, (name, text, arguments) = base(program[place]), shell_call(program)
     text = text or given * reads_script(program)
     script, path = ("", name) if text or len(outer) == _DEEPEST else _script(name, read, outer)
     named = name if shell in SHELLS else program[0]  # which only a shell could read
@@ -108,7 +108,7 @@ def launchers(
         return ()
     own = {"0": arguments[0]} if text and arguments else {}
     found = in_script(text or script, {**(variables or {}), **own}, arguments[1:], read, (*outer, path))
-    before = {*map(_base, program[:place])}
+    before = {*map(base, program[:place])}
     is_swept = "sudo" in before or program[place + 1 : place + 2] == ("-p",) or ("env" in before and "-i" in before)
     if not is_swept and (shell == "bash" or (shell not in SHELLS and "bash" in interpreter)):
         return found
@@ -151,14 +151,14 @@ def in_script(
     found: dict[Starter, None] = {}
     files, hidden, of_job = _Files(read, outer), set[str](), (variables or {}).get(VISIBLE)
     for command in commands(text, variables, arguments, files.script):
-        words, base = command.words, _base(command.words[0]) if command.words else ""
+        words, name = command.words, base("".join(command.words[:1]))
         if words[:2] == ("unset", "-f"):
             hidden |= {*words[2:]}
-        if base in ("cd", "pushd") and UNREAD not in "".join(words):
+        if name in ("cd", "pushd") and UNREAD not in "".join(words):
             files.folder = f"{files.folder}/{words[-1]}".strip("/") if not words[-1].startswith("/") else words[-1]
-        if command.into or base == "tee":
-            printed = command.text or ("\n" if base == "printf" else " ").join(words[1:])
-            files.written |= dict.fromkeys((command.into, *words[1:] * (base == "tee")), printed)
+        if command.into or name == "tee":
+            printed = command.text or ("\n" if name == "printf" else " ").join(words[1:])
+            files.written |= dict.fromkeys((command.into, *words[1:] * (name == "tee")), printed)
         seen = command.environment.get(VISIBLE)
         for each in _of_command(command, files):
             is_hidden = (command.is_program and not each.line) or not hidden.isdisjoint(each.call[:1])
@@ -178,7 +178,7 @@ def _of_command(command: Command, files: _Files) -> Iterator[Starter]:
         if _starts(text, outer, files):
             yield Starter(f"`{as_written(' '.join(text.split()))[:40]}`", ())
     given = command.text or (files.script(command.file) if command.file else "")
-    takes = bool(words) and (_base(words[0]) in ("source", ".", "xargs") or (reads_script(words) and not given))
+    takes = bool(words) and (base(words[0]) in ("source", ".", "xargs") or (reads_script(words) and not given))
     printed = [word for text in (given, " ".join(command.fed), *command.fed, *inner) for word in (text, *text.split())]
     if takes and any(_starts(each, outer, files) for text in printed for each in (text, files.script(text))):
         yield Starter(f"{words[0]}, by what it reads,", ())
@@ -190,7 +190,7 @@ def reads_script(program: Sequence[str]) -> bool:
     """Whether it is a shell that runs what it reads."""
     place, (file, text, _) = unwrapped(program), shell_call(program)
     is_open = file in ("", "/dev/stdin") or _INNER.fullmatch(file) or "-s" in program[place + 1 : place + 2]
-    return _base(program[place]) in SHELLS and not text and bool(is_open)
+    return base(program[place]) in SHELLS and not text and bool(is_open)
 
 
 def _starts(text: str, outer: tuple[str, ...], read: Read = nothing) -> bool:
@@ -204,14 +204,14 @@ def _starts(text: str, outer: tuple[str, ...], read: Read = nothing) -> bool:
 def _mentioned(program: Sequence[str], outer: tuple[str, ...]) -> Iterator[Starter]:
     """A starter's call among the words of a program that may run it."""
     words = [found[1] if (found := _WHICH.search(word)) else word for word in program]
-    if _base(words[0]) in _MENTION or not _INSTALL.isdisjoint(words[:4]):
+    if base(words[0]) in _MENTION or not _INSTALL.isdisjoint(words[:4]):
         return
     by_python = is_python(words[unwrapped(words)])
     for place, word in enumerate(words[1:], 1):
         before, rest = words[place - 1], words[place + 1 :]
-        call = next((call for call in _CALLS if (_base(word), *rest)[: len(call)] == call), ())
+        call = next((call for call in _CALLS if (base(word), *rest)[: len(call)] == call), ())
         unsure = by_python or before.startswith("--")
-        starts = any(map(is_program, rest)) if unsure else rest or _base(words[0]) == "xargs"
+        starts = any(map(is_program, rest)) if unsure else rest or base(words[0]) == "xargs"
         is_value = "=" in word or (place > 1 and _NAMES_ONE.fullmatch(before))
         is_text = " " in word and (_RUN_BY_CODE.search(word) if by_python else _starts(word, outer))
         if (call and not is_value and (len(call) > 1 or starts)) or is_text:
@@ -225,7 +225,7 @@ def _called(program: Sequence[str]) -> Starter | None:
     words = tuple(program[place:])
     if not words or not _INSTALL.isdisjoint(program[1:place]):
         return None
-    called, read = _run_by_python(words) if is_python(words[0]) else ((_base(words[0]),), 1)
+    called, read = _run_by_python(words) if is_python(words[0]) else ((base(words[0]),), 1)
     for call, kind in _CALLS.items():
         end = read + max(0, len(call) - len(called))
         if (*called, *words[read:end]) == call:
@@ -256,18 +256,18 @@ def _is_unread(word: str) -> bool:
     """
     if re.fullmatch(rf"{UNREAD}+\$[@*1-9]{UNREAD}+", word) or _SETS_UP.search(word):
         return False
-    return _base(word).startswith(UNREAD) and _base(word).endswith(UNREAD) and "python" not in word.lower()
+    return base(word).startswith(UNREAD) and base(word).endswith(UNREAD) and "python" not in word.lower()
 
 
 def unwrapped(program: Sequence[str]) -> int:
     """Where the command begins that a wrapper starts: at Python, a shell or a starter, unless it is an option's
     value; else at the first program with a path.
     """
-    if not program or _base(program[0]) not in _WRAPPERS:
+    if not program or base(program[0]) not in _WRAPPERS:
         return 0
     for place in range(1, len(program)):
-        base = _base(program[place]) if "=" not in program[place] else ""
-        starts = is_python(base) or base in _NAMES or base in SHELLS or base.endswith(_SCRIPTS)
+        name = base(program[place]) if "=" not in program[place] else ""
+        starts = is_python(name) or name in _NAMES or name in SHELLS or name.endswith(_SCRIPTS)
         before = program[place - 1]
         if starts and not _NAMES_ONE.fullmatch(before) and (before[:2] != "--" or _WRAPPER_FLAG.fullmatch(before)):
             return place
@@ -287,7 +287,7 @@ def _run_by_python(words: Sequence[str]) -> tuple[tuple[str, ...], int]:
             if option[1] in "cm":
                 return (("-m", value) if option[1] == "m" else ()), place
         elif not word.startswith("-") or word == "-":
-            return (_base(word),), place
+            return (base(word),), place
     return (), place
 
 
@@ -296,7 +296,7 @@ def shell_call(program: Sequence[str]) -> tuple[str, str, tuple[str, ...]]:
     with.
     """
     words = tuple(program[unwrapped(program) :])
-    if not words or _base(words[0]) not in SHELLS:
+    if not words or base(words[0]) not in SHELLS:
         # Whatever its name, its first line says whether a shell runs it.
         is_script = words and (words[0].endswith(_SCRIPTS) or ("/" in words[0] and not is_python(words[0])))
         return (words[0], "", words) if is_script else ("", "", ())
@@ -311,7 +311,3 @@ def shell_call(program: Sequence[str]) -> tuple[str, str, tuple[str, ...]]:
 def script_of(program: Sequence[str]) -> str:
     """The file of the shell script that a program runs; empty where it runs none."""
     return shell_call(program)[0] if starter(program) is None else ""
-
-
-def _base(path: str) -> str:
-    return path.rpartition("/")[2]

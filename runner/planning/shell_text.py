@@ -8,10 +8,11 @@ is unread behind them.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from runner.planning.shell_words import (
+    ARGUMENTS,
     UNREAD,
     UNTOLD,
     Token,
@@ -28,7 +29,8 @@ from runner.planning.shell_words import (
 Read = Callable[[str], str]  # the text of a script by its name in the job; empty where it cannot be read
 
 _DEEPEST = 30  # blocks, functions and texts within each other
-_CALL = 50  # of the steps that are read of a script, what a function or a loop takes beside its words
+_MOST_FED = 1_000  # words of a pipe
+_CALL = 50  # of the steps that are read of a script, what a function, a loop or a text takes beside its words
 _OPENS = ("if", "while", "until", "for", "select", "case", "{", "(", "function")
 _WITHIN = ("then", "elif", "else", "do", "fi", "done", "esac", "}", ")")
 _LINKS, _PIPES, _CASE_ENDS = ("&&", "||"), ("|", "|&"), (";;", ";&", ";;&")
@@ -52,7 +54,7 @@ class Command:
         words: as the program gets them; none where variables are assigned alone.
         line: of its first word, from 1.
         env: what it assigns: for itself, or for the shell where it has no words.
-        environment: variables that it inherits, with those.
+        environment: variables that it inherits, with those; of assignments alone those that are exported.
         is_plain: it stands in no condition or loop. in_background: ``&`` ends it.
         is_program: it is no function, as ``exec`` and ``command`` find none.
         is_choice: only a run tells whether it is reached.
@@ -92,7 +94,7 @@ def commands(
         variables: of its environment. arguments: the script's own, ``$1`` and so on.
         sourced: the text of a file that the script reads with ``source``; empty where it can't be read.
     """
-    return _Text([*tokens(text)]).listed(_Shell(variables_of(variables or {}, arguments), sourced))
+    return _Text.of(tokens(text)).block(_Shell(variables_of(variables or {}, arguments), sourced))
 
 
 _GOES_ON, _MAY_END, _FAILED, _ENDED = range(4)  # a shell, or a function
@@ -161,7 +163,7 @@ class _Shell:
         variables, exported = self.variables, {*self.variables.exported}
         local, running, returned = self.local, self.running, self.returned
         self.local, self.running, self.returned = {}, (*running, name), _GOES_ON
-        self.keep(*env, *(("@", "*", "#", *"123456789") if arguments is not None else ()))
+        self.keep(*env, *(ARGUMENTS if arguments is not None else ()))
         for each, value in env.items():
             variables.set(each, value)
             variables.export(each)
@@ -179,11 +181,12 @@ class _Shell:
         """Variables that a function has for itself."""
         self.local = {**{name: self.variables.values.get(name) for name in names}, **self.local}
 
-    def command(self, line: int, words: tuple[str, ...] = ()) -> Command:
-        """One that stands here."""
+    def command(self, line: int, words: tuple[str, ...] = (), environment: Mapping[str, str] | None = None) -> Command:
+        """One that stands here. Args: environment: another one than the shell's."""
         is_choice = self.is_choice or _MAY_END in (self.ended, self.returned)
         is_plain = self.is_plain and not is_choice
-        return Command(words, line, (), self.variables.environment, is_plain, is_choice=is_choice, fed=self.fed)
+        environment = self.variables.environment if environment is None else environment
+        return Command(words, line, (), environment, is_plain, is_choice=is_choice, fed=self.fed)
 
 
 def _joined(ends: Iterator[int]) -> int:
@@ -198,52 +201,47 @@ class _Text:
     What does not fit the grammar is left out: bash itself would refuse it.
     """
 
-    tokens: Sequence[Token]
+    tokens: Sequence[Token]  # an empty one at its end
     at: int = 0
+
+    @classmethod
+    def of(cls, read: Iterable[Token]) -> _Text:
+        return cls([*read, Token("", True, 0)])
 
     @property
     def next(self) -> str:
-        return self.tokens[self.at].text if self.at < len(self.tokens) else ""
-
-    @property
-    def line(self) -> int:
-        return self.tokens[self.at].line if self.at < len(self.tokens) else 0
+        return self.tokens[self.at].text
 
     def is_at_word(self) -> bool:
-        return self.at < len(self.tokens) and not self.tokens[self.at].is_operator
-
-    @property
-    def taken(self) -> str:
-        return self.tokens[self.at - 1].text if self.at <= len(self.tokens) else ""
+        return not self.tokens[self.at].is_operator
 
     def take(self) -> str:
-        word, self.at = self.next, self.at + 1
+        word, self.at = self.next, min(self.at + 1, len(self.tokens) - 1)
         return word
 
     def skip(self, *words: str) -> None:
         while self.next in words:
-            self.at += 1
+            self.take()
 
     def until(self, *ends: str) -> list[str]:
         """The words up to one of these."""
         start = self.at
         while self.next not in (*ends, ""):
-            self.at += 1
+            self.take()
         return [each.text for each in self.tokens[start : self.at]]
 
-    def listed(self, shell: _Shell, *ends: str) -> Iterator[Command]:
-        """All up to one of these words, which is taken, too."""
+    def block(self, shell: _Shell, *ends: str) -> Iterator[Command]:
+        """All up to one of these words."""
         shell.depth += 1
         if shell.depth > _DEEPEST:
-            yield shell.command(self.line, (UNTOLD,))
-            self.at = len(self.tokens)
+            yield shell.command(self.tokens[self.at].line, (UNTOLD,))
+            self.at = len(self.tokens) - 1
         while self.next not in (*ends, ""):
             is_joint = not self.is_at_word() and self.next != "(" and not re.search("[<>]", self.next)
             if is_joint or self.next in _WITHIN:
-                self.at += 1
+                self.take()
             else:
                 yield from self.chain(shell)
-        self.at += 1
         shell.depth -= 1
 
     def chain(self, shell: _Shell) -> Iterator[Command]:
@@ -276,7 +274,7 @@ class _Text:
             found = [*self.command(shell)]
             yield from found
             if self.next in _PIPES or count > 1:
-                fed = (*shell.fed, *(word for each in found for word in (*each.words, each.text) if word))
+                fed = (*shell.fed, *(word for each in found for word in (*each.words, each.text) if word))[-_MOST_FED:]
                 shell.restore(replace(before.copy(), fed=fed, status=None, asks=shell.asks))
         shell.fed, shell.asks = before.fed, shell.asks or is_not
         shell.status = _not(shell.status) if is_not else shell.status
@@ -288,11 +286,13 @@ class _Text:
             return
         word, was_plain = self.take(), shell.is_plain
         if word == "(":
-            yield from self.listed(shell.copy(), ")")
+            yield from self.block(shell.copy(), ")")
+            self.take()
         elif word == "{":
-            yield from self.listed(shell, "}")
+            yield from self.block(shell, "}")
+            self.take()
         elif word == "function":
-            self.function(self.take(), shell)
+            yield from self.function(self.take(), shell)
         else:
             shell.is_plain = False
             yield from {"if": self.branches, "case": self.case}.get(word, self.loop)(shell, word)
@@ -304,31 +304,31 @@ class _Text:
         rest, ways = shell.copy(), list[_Shell]()
         while word in ("if", "elif", "else"):
             if word != "else":
-                yield from self.listed(rest, "then")
+                yield from self.block(rest, "then")
+                self.take()
             holds = True if word == "else" else rest.status
             ways.append(way := rest.way(holds))
-            yield from self.listed(way, "elif", "else", "fi")
-            rest, word = rest.way(_not(holds)), self.taken
+            yield from self.block(way, "elif", "else", "fi")
+            rest, word = rest.way(_not(holds)), self.take()
         shell.join(*ways, rest)
 
     def case(self, shell: _Shell, _word: str) -> Iterator[Command]:
         rest, ways, subject = shell.copy(), list[_Shell](), self.take()
         self.until("in")
-        self.at += 1
+        self.take()
         self.skip("\n")
         while self.next not in ("esac", ""):
             patterns = [each for each in self.until(")") if each not in ("(", "|")]
-            self.at += 1
+            self.take()
             each_holds = {each == "*" or _holds(["[[", subject, "==", each, "]]"], rest) for each in patterns}
             holds = True if True in each_holds else None if None in each_holds else False
             ways.append(way := rest.way(holds))
-            yield from self.listed(way, *_CASE_ENDS, "esac")
-            if self.taken in (";&", ";;&"):
+            yield from self.block(way, *_CASE_ENDS, "esac")
+            if self.next in (";&", ";;&"):
                 subject, holds = UNREAD, None  # another branch may run behind it
             rest = rest.way(_not(holds))
-            self.at -= self.taken == "esac"
-            self.skip("\n")
-        self.at += 1
+            self.skip(*_CASE_ENDS, "\n")
+        self.take()
         shell.join(*ways, rest)
 
     def loop(self, shell: _Shell, word: str) -> Iterator[Command]:
@@ -351,16 +351,17 @@ class _Text:
         shell.join(way, shell.copy())
 
     def turn(self, shell: _Shell, word: str) -> Iterator[Command]:
-        yield from self.listed(shell, "do", "{")
+        yield from self.block(shell, "do", "{")
+        self.take()
         way = shell.way({"while": shell.status, "until": _not(shell.status)}.get(word, True))
-        yield from self.listed(way, "done", "}")
+        yield from self.block(way, "done", "}")
+        self.take()
         shell.join(way, shell.copy())
 
-    def function(self, name: str, shell: _Shell) -> None:
+    def function(self, name: str, shell: _Shell) -> Iterator[Command]:
         self.skip("(", ")", "\n")
         body = _Text(self.tokens, self.at)
-        for _ in self.command(shell.way(holds=False)):
-            pass  # to its end
+        yield from self.command(shell.way(holds=False))  # no more than what is nested too deep
         shell.functions[name] = body
 
     def redirections(self) -> list[tuple[str, str]]:
@@ -373,13 +374,13 @@ class _Text:
         return found
 
     def simple(self, shell: _Shell) -> Iterator[Command]:
-        redirections, line, raw = self.redirections(), self.line, list[str]()
+        redirections, line, raw = self.redirections(), self.tokens[self.at].line, list[str]()
         while self.is_at_word():
             raw.append(self.take())
             redirections += self.redirections()
         count = next((at for at, each in enumerate(raw) if not _ASSIGNMENT.fullmatch(each)), len(raw))
         if len(raw) == 1 and [each.text for each in self.tokens[self.at : self.at + 2]] == ["(", ")"]:
-            self.function(raw[0], shell)
+            yield from self.function(raw[0], shell)
         elif shell.is_gone or not raw:
             pass
         elif not shell.variables.affords(len(raw)):
@@ -420,8 +421,9 @@ def _assigned(raw: Sequence[str], line: int, shell: _Shell) -> Iterator[Command]
         if is_exported or declares == "export":
             variables.export(name, is_exported=is_exported)
     shell.status, shell.asks = None, False
-    values = ((name, variables.values.get(name)) for name in named)
-    yield replace(shell.command(line), env=tuple((name, each) for name, each in values if isinstance(each, str)))
+    values = {name: value for name in named if isinstance(value := variables.values.get(name), str)}
+    passed = {name: value for name, value in values.items() if name in variables.exported}
+    yield replace(shell.command(line, environment=passed), env=tuple(values.items()))
 
 
 def _added(before: Value | None, raw: str, variables: Variables) -> Value:
@@ -459,9 +461,9 @@ def _started(
         body = replace(body) if variables.affords(_CALL) else _untold(line)
         yield from shell.call(body.command(shell), values, arguments, name)
     elif name == "trap" and arguments:
-        yield from _text(arguments[0], line, shell).listed(shell.way(None))
+        yield from _text(arguments[0], line, shell).block(shell.way(None))
     elif text:
-        yield from shell.call(_text(text, line, shell).listed(shell), {}, None, "")
+        yield from shell.call(_text(text, line, shell).block(shell), {}, None, "")
     else:
         yield command
         _change(words, shell)
@@ -471,13 +473,13 @@ def _started(
 
 def _text(text: str, line: int, shell: _Shell) -> _Text:
     """A text that stands in a line of another one."""
-    if not shell.variables.affords(len(text) // 10):
+    if not shell.variables.affords(_CALL + len(text) // 10):
         return _untold(line)
-    return _Text([each._replace(line=line) for each in tokens(text)])
+    return _Text.of(each._replace(line=line) for each in tokens(text))
 
 
 def _untold(line: int) -> _Text:
-    return _Text([Token(UNTOLD, False, line)])
+    return _Text.of([Token(UNTOLD, False, line)])
 
 
 def _change(words: Sequence[str], shell: _Shell) -> None:
@@ -495,9 +497,10 @@ def _change(words: Sequence[str], shell: _Shell) -> None:
                 variables.doubt(each)
     elif name == "let" or name.startswith("(("):
         _calculate(" ".join(words), variables)
-    elif name == "shift" and isinstance(listed := variables.values["@"], tuple):
-        count = "".join(arguments[:1]) or "1"
-        variables.set_arguments(listed[int(count) :] if count.isdecimal() else ())
+    elif name == "shift":
+        listed, count = variables.values["@"], "".join(arguments[:1]) or "1"
+        is_known = isinstance(listed, tuple) and "#" in variables.values and count.isdecimal()
+        variables.set_arguments(listed[int(count) :] if is_known else None)
     elif name == "set":
         if option := _EXPORTS_ALL.search(" ".join(words).partition(" --")[0]):
             variables.exports_all = option[1] == "-"

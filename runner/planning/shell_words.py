@@ -16,8 +16,9 @@ UNREAD = "\0"  # no argument of a program can hold one
 UNTOLD = f"{UNREAD}what is nested too deep{UNREAD}"  # a word that could not be read
 Value = str | tuple[str, ...]  # a text, or an array
 
+ARGUMENTS = ("@", "*", "#", *"123456789")
 _DEEPEST = 30  # expansions within each other
-_LONGEST, _MOST_WORDS, _MOST_NAMES = 65_536, 10_000, 2_000  # of a value, of an array, of a script's variables
+_LONGEST, _MOST_WORDS, _MOST_NAMES = 65_536, 10_000, 1_000  # of a value, of an array, of a script's variables
 _MOST_STEPS = 100_000  # words, and hundreds of characters, that are read of a script
 
 _CLOSING = {'"': '"', "`": "`", "(": ")", "{": "}"}
@@ -102,7 +103,7 @@ class Variables:
         if name in self.values or len(self.values) < _MOST_NAMES:
             self.values[name] = value
         if self.exports_all:
-            self.exported.add(name)
+            self.export(name)
         self.inherited = None if name in self.exported else self.inherited
 
     def unset(self, name: str) -> None:
@@ -110,13 +111,20 @@ class Variables:
         self.inherited = None
 
     def export(self, name: str, *, is_exported: bool = True) -> None:
-        (self.exported.add if is_exported else self.exported.discard)(name)
+        if is_exported and len(self.exported) < _MOST_NAMES:
+            self.exported.add(name)
+        elif not is_exported:
+            self.exported.discard(name)
         self.inherited = None
 
     def doubt(self, name: str) -> None:
         self.set(name, unread(name))
 
-    def set_arguments(self, words: Sequence[str]) -> None:
+    def set_arguments(self, words: Sequence[str] | None) -> None:
+        """None: unknown ones."""
+        if words is None:
+            self.values |= {name: unread(name) for name in ARGUMENTS}
+            return
         self.values |= {"@": tuple(words), "*": " ".join(words), "#": str(len(words))}
         self.values |= {str(at): word for at, word in enumerate((*words, *[""] * 9), 1) if at < 10}
 

@@ -233,33 +233,19 @@ def starts_of(plan: Plan, starter: Starter) -> tuple[int, int]:
     return 1 if alone else plan.tasks, plan.gpus_per_task
 
 
-def conflict(starter: Starter, starts: int, each: int, *, by_gpu: bool, unit: str = "node") -> str:
-    """Why it would form another world than one of ``each`` processes in each of so many starts; empty where it would
-    not.
+def conflicts(starter: Starter, starts: int, each: int, *, by_gpu: bool, unit: str = "node") -> Iterator[str]:
+    """Why it would form another world than one of ``each`` processes in each of so many starts.
 
     Args:
         by_gpu: it sees GPUs there, so that it can count them.
         unit: what it is started on: a ``node``, or each ``rank`` of a job that has several on a node.
     """
-    return next(_conflicts(starter, starts, each, by_gpu=by_gpu, unit=unit), "")
-
-
-def _conflicts(starter: Starter, starts: int, each: int, *, by_gpu: bool, unit: str) -> Iterator[str]:
-    kind, given, stated = KINDS[starter.name], _options(starter), counts(starter)
-    fewest, most = stated.nodes or (starts, starts)
+    kind, given = KINDS[starter.name], _options(starter)
     if not kind.needs:
         yield f"{starter.name} starts ranks in the job, and the job's own ranks are started already"
     if starts > 1 and not kind.several:
         yield f"{starter.name}, started on each of {starts} {unit}s, forms a world on each"
-    if stated.each is not None and stated.each != each and not (by_gpu and stated.each in ("gpu", "auto")):
-        yield f"{_name(given, kind.each)} is {stated.each}, and the job has {counted(each, 'GPU')} on each {unit}"
-    if by_gpu and (fewer := _fewer_gpus(starter, each)):
-        yield f"{fewer}, and the job has {counted(each, 'GPU')} on each {unit}"
-    if not fewest <= starts == most:
-        text = _given(given, kind.nodes)
-        yield f"{_name(given, kind.nodes)} is {text}, and the job has {counted(starts, unit)}"
-    if stated.total not in (None, starts * each):
-        yield f"{_name(given, kind.total)} is {stated.total}, and the job has {counted(starts * each, 'GPU')}"
+    yield from miscounts(starter, starts, each, by_gpu=by_gpu, unit=unit)
     if starts * each > 1 and (names := given.keys() & kind.single):
         yield f"with {min(names)} it starts one process, and the job has {counted(starts * each, 'GPU')}"
     yield from _apart(kind, given, starts, unit) if starts > 1 else ()
@@ -272,6 +258,21 @@ def _conflicts(starter: Starter, starts: int, each: int, *, by_gpu: bool, unit: 
     if starter.line and not starter.call and lacks and not (starts == 1 and by_gpu and kind.counts_gpus):
         words = reduce(lambda text, each: text.replace(*each), _IN_SCRIPTS, " ".join(lacks))
         yield f"it needs {words}, which gpu-runner gives it only where bash finds it by its name alone"
+
+
+def miscounts(starter: Starter, starts: int, each: int, *, by_gpu: bool, unit: str = "node") -> Iterator[str]:
+    """The numbers that it states and that are not the job's. Args: as ``conflicts``."""
+    kind, given, stated = KINDS[starter.name], _options(starter), counts(starter)
+    fewest, most = stated.nodes or (starts, starts)
+    if stated.each is not None and stated.each != each and not (by_gpu and stated.each in ("gpu", "auto")):
+        yield f"{_name(given, kind.each)} is {stated.each}, and the job has {counted(each, 'GPU')} on each {unit}"
+    if by_gpu and (fewer := _fewer_gpus(starter, each)):
+        yield f"{fewer}, and the job has {counted(each, 'GPU')} on each {unit}"
+    if not fewest <= starts == most:
+        text = _given(given, kind.nodes)
+        yield f"{_name(given, kind.nodes)} is {text}, and the job has {counted(starts, unit)}"
+    if stated.total not in (None, starts * each):
+        yield f"{_name(given, kind.total)} is {stated.total}, and the job has {counted(starts * each, 'GPU')}"
 
 
 def _apart(kind: Kind, given: Mapping[str, str], starts: int, unit: str) -> Iterator[str]:
@@ -306,7 +307,7 @@ def unread_count(starter: Starter) -> str:
 
 
 def additions(starter: Starter, starts: int, each: int, *, by_gpu: bool) -> tuple[str, ...]:
-    """The arguments that it gets before its own; ``Need`` says what is still to be filled in. Args: as ``conflict``."""
+    """The arguments that it gets before its own; ``Need`` says what is to be filled in. Args: as ``conflicts``."""
     kind, given = KINDS[starter.name], _options(starter)
     modes = {"together" if starts > 1 else "alone", "" if by_gpu else "cpu"}
     modes |= {"many"} if starts * each > 1 else set()
@@ -343,8 +344,8 @@ def counts(starter: Starter) -> Counts:
     kind, given = KINDS[starter.name], _options(starter)
     nodes = _given(given, kind.nodes)
     fewest, colon, most = (nodes or "").partition(":")
-    limits = (_number(fewest), _number(most if colon else fewest))
-    each, total = _given(given, kind.each), _number(_given(given, kind.total))
+    limits = (number(fewest), number(most if colon else fewest))
+    each, total = _given(given, kind.each), number(_given(given, kind.total))
     placed = re.fullmatch(r"ppr:(\d+):node(:.*)?", each or "")
     each = placed[1] if placed else each
     if ":" in starter.arguments and not kind.several:  # programs, each with its own number
@@ -353,7 +354,7 @@ def counts(starter: Starter) -> Counts:
         total = total + rest if total is not None and rest is not None else None
     return Counts(
         (limits[0], limits[1]) if limits[0] is not None and limits[1] is not None else None,
-        each if each in ("gpu", "auto", "cpu") else _number(each) if kind.several or total is None else None,
+        each if each in ("gpu", "auto", "cpu") else number(each) if kind.several or total is None else None,
         total,
         tuple(name for name, value in given.items() if UNREAD in value or (value.startswith("ppr:") and not placed)),
     )
@@ -392,12 +393,18 @@ def _given(given: Mapping[str, str], names: Sequence[str]) -> str | None:
     return next((given[name] for name in reversed(tuple(given)) if name in names), None)
 
 
-def _number(text: str | None) -> int | None:
-    return int(text) if text is not None and re.fullmatch(r"\d{1,7}", text, re.ASCII) else None
+def number(text: str | None) -> int | None:
+    """A whole number as options have it; None for any other text."""
+    return int(text) if text is not None and re.fullmatch(r"\s*\d{1,7}\s*", text, re.ASCII) else None
+
+
+def base(path: str) -> str:
+    """The name of a program."""
+    return path.rpartition("/")[2]
 
 
 def is_python(word: str) -> bool:
-    return re.fullmatch(r"(.*/)?python[\d.]*t?", word) is not None
+    return re.fullmatch(r"python[\d.]*t?", base(word)) is not None
 
 
 def is_program(word: str) -> bool:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from runner.planning.shell_text import commands
-from runner.planning.shell_words import UNREAD
+from runner.planning.shell_words import UNREAD, UNTOLD
 
 SAY = f"{sys.executable} -c 'import json, sys; print(json.dumps(sys.argv[1:]))'"
 
@@ -80,6 +80,10 @@ def test_words_are_those_that_bash_gives_to_a_program(tmp_path: Path, line: str)
         ("f() { t $1; }; f 4; exit; t", ["4"]),
         ("while x; do case $1 in --n) N=$2; shift 2;; esac; done; t $N", [UNREAD]),
         ("if x; then shift; fi; t $1", [UNREAD]),
+        ("shift $(x); t $1", [UNREAD]),
+        ("N=2; while x; do t $N; N=$M; done", [UNREAD]),
+        ("cd x && N=2 & N=4; x | { N=3; } & t $N", ["4"]),
+        ("if x; then N=2; exit; fi; N=${N:-4}; t $N", ["4"]),
         ("t ${M:+x} ${M?x} ${@:1:1}", [UNREAD] * 3),
         ("f() { N=2; }; N=4; for i in 1 2; do f; done; t $N", [UNREAD]),
         ("a=xxxxxxxxxx\n" + "a=$a$a\n" * 13 + "a=$a; t $a", [UNREAD]),
@@ -136,8 +140,35 @@ def test_a_command_gets_what_the_shell_exports(text: str) -> None:
     assert [f"{each.get('N', '')},{each['H']}" for each in found] == of_bash.stdout.split()
 
 
+def taken_s(text: str) -> float:
+    began = time.process_time()
+    assert {each.words for each in commands(text)} & {("t",), (UNTOLD,)}
+    return time.process_time() - began
+
+
 @pytest.mark.parametrize("text", ["let " + "a" * 50_000, f"(( {'a' * 50_000} ))", f"(( {'a[ ' * 10_000} ))"])
 def test_a_long_sum_is_read_in_time(text: str) -> None:
-    began = time.process_time()
-    assert [each.words for each in commands(f"{text}\nt")][-1] == ("t",)
-    assert time.process_time() - began < 5
+    assert taken_s(f"{text}\nt") < 5
+
+
+FUNCTIONS = "".join(f"f{at}() {{ f{at + 1}; f{at + 1}; }}\n" for at in range(40))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "while x; do " * 28,
+        "t; exit; " + "while x; do " * 28,
+        "for i in 1 2; do " * 40,
+        f"{FUNCTIONS}f0",
+        "f() { " * 3000 + "t; " + "}; " * 3000 + "t",
+        "if x; then " * 3000,
+        "case x in a) " * 3000,
+        "X='eval $X; eval $X'; eval $X",
+        "set -- a b\n" + 'set -- "$@" "$@"\n' * 30 + "t",
+        "".join(f"export N{at}=1\n" for at in range(5000)) + "t",
+        "x | " * 2000 + "t",
+    ],
+)
+def test_a_script_that_wants_to_be_read_for_ever_is_given_up(text: str) -> None:
+    assert taken_s(text) < 10

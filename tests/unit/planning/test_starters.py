@@ -7,7 +7,7 @@ import shlex
 import pytest
 
 from runner.planning.launchers import in_script, launchers, script_of, starters
-from runner.planning.starters import KINDS, Counts, additions, conflict, counts, plain
+from runner.planning.starters import KINDS, Counts, additions, conflicts, counts, plain
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_a_script_s_starters_have_its_variables_and_lines() -> None:
 )  # fmt: skip
 def test_a_starter_gets_what_its_user_does_not_state(line: str, starts: int, by_gpu: bool, given: str) -> None:
     (found,) = starters(line.split())
-    assert conflict(found, starts, 4, by_gpu=by_gpu) == ""
+    assert [*conflicts(found, starts, 4, by_gpu=by_gpu)] == []
     assert " ".join(additions(found, starts, 4, by_gpu=by_gpu)) == given
 
 
@@ -133,7 +133,7 @@ def test_a_starter_gets_what_its_user_does_not_state(line: str, starts: int, by_
 )
 def test_what_would_form_another_world_is_named_with_both_numbers(line: str, what: str) -> None:
     (found,) = starters(shlex.split(line))
-    assert what in conflict(found, 2, 4, by_gpu=True)
+    assert what in next(conflicts(found, 2, 4, by_gpu=True))
 
 
 def test_a_script_that_starts_nothing_has_no_starter() -> None:
