@@ -72,6 +72,7 @@ class Variables:
     def environment(self) -> Mapping[str, str]:
         """Of a program that is started here."""
         if self.inherited is None:
+            self.affords(len(self.exported) // 50)
             known = ((name, self.values.get(name)) for name in self.exported)
             self.inherited = {name: value for name, value in known if isinstance(value, str)}
         return self.inherited
