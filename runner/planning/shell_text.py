@@ -7,6 +7,7 @@ is unread behind them.
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -133,10 +134,12 @@ class _Shell:
         return self.is_skipped or max(self.ended, self.returned) > _MAY_END
 
     def copy(self) -> _Shell:
-        return replace(self, variables=self.variables.copy(), functions={**self.functions}, local={**self.local})
+        other = copy.copy(self)
+        other.variables, other.functions, other.local = self.variables.copy(), {**self.functions}, {**self.local}
+        return other
 
-    def restore(self, copy: _Shell) -> None:
-        vars(self).update(vars(copy))
+    def restore(self, other: _Shell) -> None:
+        vars(self).update(vars(other))
 
     def way(self, holds: bool | None, *, is_choice: bool = True) -> _Shell:
         """This shell on a way that it takes if a condition holds; None where only a run tells."""

@@ -7,9 +7,10 @@ characters.
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 UNREAD = "\0"  # no argument of a program can hold one
@@ -83,7 +84,9 @@ class Variables:
         return is_affordable
 
     def copy(self) -> Variables:
-        return replace(self, values={**self.values}, exported={*self.exported}, doubtful={*self.doubtful})
+        other = copy.copy(self)
+        other.values, other.exported, other.doubtful = {**self.values}, {*self.exported}, {*self.doubtful}
+        return other
 
     def agree(self, ways: Sequence[Variables]) -> None:
         """Keep in what all these agree; what they do not is unread."""
