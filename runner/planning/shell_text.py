@@ -39,7 +39,7 @@ _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\[[^]]*\])?(\+?)=(.*)", re.DOTALL)
 _TESTS = {"[": "]", "[[": "]]", "test": ""}  # and what ends them
 _ASKS = (*_TESTS, "grep", "which", "type", "hash", "-v")  # they fail without an error; -v of command
 _DECLARES, _LOCAL = ("export", "declare", "local", "readonly", "typeset"), ("declare", "local", "typeset")
-_CHANGES = ("read", "mapfile", "readarray", "getopts", "printf")  # variables that are their arguments
+_CHANGES = ("read", "mapfile", "readarray", "getopts", "printf", "unset")  # variables that are their arguments
 _CHANGED = re.compile(
     r"(?:\+\+|--) {0,9}([^\W\d]\w*)|\b([^\W\d]\w*)(?:\[[^]]{0,99}])? {0,9}(?:\+\+|--|[-+*/%&|^]?=(?!=))"
 )
@@ -111,7 +111,7 @@ class _Shell:
         ended: whether the shell goes on. returned: and the function, or the file, that it runs.
         is_plain, is_choice, fed: as ``Command`` has them.
         depth: blocks, functions and texts around it. running: functions that it is in.
-        local: what the last of them will give back, None for no value.
+        local: what the last of them will give back, None for no value. left: variables where it returned.
     """
 
     variables: Variables
@@ -128,6 +128,7 @@ class _Shell:
     depth: int = 0
     running: tuple[str, ...] = ()
     local: dict[str, Value | None] = field(default_factory=dict)
+    left: list[Variables] = field(default_factory=list)
 
     @property
     def is_gone(self) -> bool:
@@ -163,22 +164,24 @@ class _Shell:
         self, body: Iterator[Command], env: Mapping[str, str], arguments: Sequence[str] | None, name: str
     ) -> Iterator[Command]:
         """The commands of a function, or of a text, which has no name and no arguments of its own."""
-        variables, exported = self.variables, {*self.variables.exported}
-        local, running, returned = self.local, self.running, self.returned
-        self.local, self.running, self.returned = {}, (*running, name), _GOES_ON
+        local, running, returned, left = self.local, self.running, self.returned, self.left
+        exported = {*self.variables.exported}
+        self.local, self.running, self.returned, self.left = {}, (*running, name), _GOES_ON, []
         self.keep(*env, *(ARGUMENTS if arguments is not None else ()))
         for each, value in env.items():
-            variables.set(each, value)
-            variables.export(each)
+            self.variables.set(each, value)
+            self.variables.export(each)
         if arguments is not None:
-            variables.set_arguments(arguments)
+            self.variables.set_arguments(arguments)
         yield from body
+        ways = [*self.left, *[self.variables.copy()] * (self.returned <= _MAY_END)]
+        self.variables.agree(ways or [self.variables.copy()])
         for each, kept in self.local.items():
-            variables.unset(each)
-            variables.export(each, is_exported=each in exported)
+            self.variables.unset(each)
+            self.variables.export(each, is_exported=each in exported)
             if kept is not None:
-                variables.set(each, kept)
-        self.local, self.running, self.returned = local, running, returned
+                self.variables.set(each, kept)
+        self.local, self.running, self.returned, self.left = local, running, returned, left
 
     def keep(self, *names: str) -> None:
         """Variables that a function has for itself."""
@@ -342,16 +345,14 @@ class _Text:
             _calculate(name, variables)
             variables.set(name, values[0] if is_one and not re.search(r"[*?[]", values[0]) else unread(name))
         start, is_gone = self.at, shell.is_gone or not variables.affords(_CALL)
-        for is_read in (False, True)[
-            is_gone:
-        ]:  # first only to know what one turn changes, which the next finds changed
+        for is_read in (True,) if is_gone else (False, True):  # first for what a turn changes, which the next one finds
             self.at, way = start, shell.way(not is_empty)
             for command in self.turn(way, word):
                 if is_read:
                     yield command
             if not way.is_gone:
                 variables.agree([variables.copy(), way.variables])
-        shell.join(way, shell.copy())
+        shell.join(way, shell.copy())  # there may be a break
 
     def turn(self, shell: _Shell, word: str) -> Iterator[Command]:
         yield from self.block(shell, "do", "{")
@@ -432,7 +433,7 @@ def _assigned(raw: Sequence[str], line: int, shell: _Shell) -> Iterator[Command]
 def _added(before: Value | None, raw: str, variables: Variables) -> Value:
     """The value that is written so, behind the one from before."""
     if raw.startswith("("):
-        return (*(before if isinstance(before, tuple) else ()), *array_of(raw, variables))
+        return (*([before] if before and isinstance(before, str) else before or ()), *array_of(raw, variables))
     return f"{before or ''}{text_of(raw, variables)}" if not isinstance(before, tuple) else f"{UNREAD}{raw}{UNREAD}"
 
 
@@ -488,18 +489,12 @@ def _untold(line: int) -> _Text:
 def _change(words: Sequence[str], shell: _Shell) -> None:
     """What a command of the shell itself changes."""
     (name, *arguments), variables = words, shell.variables
-    if name == "exit" or (name == "return" and shell.running):
-        end = _ENDED if arguments in ([], ["0"]) else _FAILED
-        shell.ended, shell.returned = (end, shell.returned) if name == "exit" else (shell.ended, end)
-    elif name == "unset":
-        for each in arguments:
-            variables.unset(each)
-    elif name in _CHANGES:
-        for each in arguments:
-            if each in variables.values or (each.isidentifier() and name != "printf"):
-                variables.doubt(each)
-    elif name == "let" or name.startswith("(("):
-        _calculate(" ".join(words), variables)
+    end = _ENDED if arguments in ([], ["0"]) else _FAILED
+    if name == "exit":
+        shell.ended = end
+    elif name == "return" and shell.running:
+        shell.returned = end
+        shell.left.append(variables.copy())
     elif name == "shift":
         listed, count = variables.values["@"], "".join(arguments[:1]) or "1"
         is_known = isinstance(listed, tuple) and "#" in variables.values and count.isdecimal()
@@ -509,6 +504,13 @@ def _change(words: Sequence[str], shell: _Shell) -> None:
             variables.exports_all = option[1] == "-"
         if "--" in arguments:
             variables.set_arguments(arguments[arguments.index("--") + 1 :])
+    elif name == "let" or name.startswith("(("):
+        _calculate(" ".join(words), variables)
+    for each in arguments if name in _CHANGES else ():
+        if name == "unset":
+            variables.unset(each)
+        elif each in variables.values or (each.isidentifier() and name != "printf"):
+            variables.doubt(each)
 
 
 def _calculate(text: str, variables: Variables) -> None:
