@@ -10,7 +10,8 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from runner.planning.shell_text import UNREAD, as_written
+from runner.planning.shell_words import UNREAD, as_written
+from runner.planning.starters import number
 
 # What one letter stands for, with sbatch and srun; and the long names that take no value, or only one after "=".
 _LETTERS = {
@@ -69,7 +70,7 @@ def header(text: str) -> Header:
     late: list[Directive] = []
     unread: list[tuple[int, str]] = []
     is_late = False
-    for number, line in enumerate(text.splitlines(), 1):
+    for at, line in enumerate(text.splitlines(), 1):
         if not re.match(r"#sbatch\b", line, re.IGNORECASE):
             is_late = is_late or bool(line.strip() and not line.lstrip().startswith("#"))
             continue
@@ -81,8 +82,8 @@ def header(text: str) -> Header:
             or (not options and line[7:].strip() and not line[7:].strip().startswith("#"))
             or rest < len(words)
         ):
-            unread.append((number, line.strip()))
-        (late if is_late else read).extend(Directive(name, value, number) for name, value in options)
+            unread.append((at, line.strip()))
+        (late if is_late else read).extend(Directive(name, value, at) for name, value in options)
     return Header(tuple(read), tuple(late), tuple(unread))
 
 
@@ -147,12 +148,12 @@ class Shape:
 
 def shape(options: Mapping[str, str]) -> Shape:
     """What options of sbatch, or of sbatch and srun together, ask for."""
-    nodes, tasks, each = (_count(options.get(name, "")) for name in _COUNTS)
+    nodes, tasks, each = (number(options.get(name, "")) for name in _COUNTS)
     per_task, gpus = gpus_of(options.get("gpus-per-task", "")), gpus_of(options.get("gpus", ""))
     per_node = gpus_of(options.get("gpus-per-node", "")) or gpus_of(options.get("gres", ""), in_list=True)
     if unknown := next(filter(None, (_unknown(name, value) for name, value in options.items())), ""):
         per_node = per_node if _HETEROGENEOUS.isdisjoint(options) else None
-        return Shape(None, None, per_node, _count(options.get("cpus-per-task", "")), per_task, unknown=unknown)
+        return Shape(None, None, per_node, number(options.get("cpus-per-task", "")), per_task, unknown=unknown)
     if nodes is None and tasks is not None:
         nodes = 1 if tasks == 1 else -(-tasks // each) if each else None
     if nodes is None and tasks is None:
@@ -166,7 +167,7 @@ def shape(options: Mapping[str, str]) -> Shape:
         per_node = per_task * each
     if per_node is None and gpus is not None and nodes is not None:
         per_node = -(-gpus // nodes)
-    return Shape(nodes, each, per_node, _count(options.get("cpus-per-task", "")), per_task, is_even)
+    return Shape(nodes, each, per_node, number(options.get("cpus-per-task", "")), per_task, is_even)
 
 
 def gpus_of(text: str, *, in_list: bool = False) -> int | None:
@@ -188,13 +189,9 @@ def _unknown(name: str, value: str) -> str:
     if name in _HETEROGENEOUS:
         return "it is a heterogeneous job, and all nodes of a run are alike"
     is_read = name not in _GPUS or not re.search(rf"[{UNREAD}$]", value)
-    is_read &= name not in _COUNTS or _count(value) is not None
+    is_read &= name not in _COUNTS or number(value) is not None
     is_read &= name != "ntasks-per-gpu" and UNREAD not in name
     return "" if is_read else "only a run tells " + as_written(name if UNREAD in name else f"--{name}={value}")
-
-
-def _count(text: str) -> int | None:
-    return int(text) if re.fullmatch(r"\s*\d{1,6}\s*", text, re.ASCII) else None
 
 
 def variables(options: Mapping[str, str], of: Shape) -> dict[str, str]:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from runner.batch_scripts.directives import ONLY_WITH
 from runner.batch_scripts.reading import BatchScript, Launch
 from runner.core.text import counted, gpus_text
-from runner.planning.shell_text import UNREAD, as_written, unclosed
+from runner.planning.shell_words import UNREAD, as_written, unclosed
+from runner.planning.starters import miscounts, number
 
 
 @dataclass(frozen=True)
@@ -46,10 +47,10 @@ def _text(script: BatchScript) -> Iterator[Fault]:
         yield Fault("no-shebang", 1, "the first line names no shell: sbatch refuses the script", "#!/bin/bash")
     if "\r\n" in script.text:
         yield Fault("dos-lines", 1, "lines end as on Windows: sbatch refuses the script", "dos2unix FILE")
-    for number, line in enumerate(script.text.splitlines(), 1):
+    for at, line in enumerate(script.text.splitlines(), 1):
         if re.search(r"(?<!\\)\\[ \t]+(#.*)?$", line) and not line.lstrip().startswith("#"):
             what = "a space or a comment after the backslash: the command ends here, and the next line is another one"
-            yield Fault("broken-continuation", number, what, "the backslash must be the last character of the line")
+            yield Fault("broken-continuation", at, what, "the backslash must be the last character of the line")
     if line_of_quote := unclosed(script.text):
         what = "a quote or a bracket begins here, and nothing closes it: the shell reads the rest as a part of it"
         yield Fault("unclosed-quote", line_of_quote, what, "close it")
@@ -90,8 +91,8 @@ def _unset(script: BatchScript) -> Iterator[Fault]:
 @_rule
 def _waits(script: BatchScript) -> Iterator[Fault]:
     last = max((at for at, each in enumerate(script.commands) if each.in_background), default=None)
-    started = [each for each in script.launches if each.in_background]
-    if last is not None and started and not any(each.words[0] == "wait" for each in script.commands[last:]):
+    started = [each for each in script.launches if each.command.in_background]
+    if last is not None and started and not any(each.words[:1] == ("wait",) for each in script.commands[last:]):
         what = "started in the background, and nothing waits for it: the job ends with the script's last line"
         yield Fault("no-wait", started[-1].line, what, "`wait` as the last line")
 
@@ -109,13 +110,13 @@ def _in_container(_script: BatchScript, launch: Launch) -> Iterator[Fault]:
 def _gpus(script: BatchScript, launch: Launch) -> Iterator[Fault]:
     of = launch.shape
     tasks, gpus = of.tasks_per_node, of.gpus_per_node
-    ranks = _number(launch.stated.get("each", ""))
+    ranks = number(launch.stated.get("each", ""))
     if gpus is None:
         if launch.starter and ranks and ranks > 1 and not of.unknown and "exclusive" not in script.header.options:
             what = f"{launch.name} starts {ranks} ranks on each node, and the script asks for no GPU"
             yield Fault("no-gpus", launch.line, what, f"#SBATCH --gpus-per-node={ranks}")
         return
-    visible = script.exports.get("CUDA_VISIBLE_DEVICES", "")
+    visible = launch.env.get("CUDA_VISIBLE_DEVICES", "")
     if re.fullmatch(r"\d+(,\d+)*", visible) and visible.count(",") + 1 != gpus:
         what = f"CUDA_VISIBLE_DEVICES={visible} names {visible.count(',') + 1} GPUs, and each node has {gpus}"
         yield Fault("visible-devices", launch.line, what, "leave it out: Slurm sets it")
@@ -140,26 +141,18 @@ def _gpus(script: BatchScript, launch: Launch) -> Iterator[Fault]:
 @_of_launches
 def _counts(_script: BatchScript, launch: Launch) -> Iterator[Fault]:
     """A starter's counts against the job's."""
-    of, said = launch.shape, launch.stated
+    of, name = launch.shape, launch.name
     nodes, tasks, gpus = of.nodes, of.tasks_per_node, of.gpus_per_node
     if launch.starter is None:
         return
-    each = launch.by_srun and launch.name not in ("mpirun", "horovodrun")
-    ranks, machines, total = (_number(said.get(key, "")) for key in ("each", "nodes", "total"))
-    if each and tasks is not None and tasks > 1:
-        what = f"{launch.name} starts the ranks of a node itself, and srun starts it {tasks} times on each"
-        yield Fault("starter-per-task", launch.line, what, f"srun --ntasks-per-node=1 {launch.name} ...")
-    elif ranks is not None and gpus is not None and ranks != gpus:
-        what = f"{launch.name} starts {ranks} on each node, which has {gpus_text(gpus)}"
-        yield Fault("counts", launch.line, what, f"{gpus}, or ask for {gpus_text(ranks)}")
-    if machines is not None and nodes is not None and machines != nodes:
-        what = f"{launch.name} waits for {counted(machines, 'node')}, and the job has {nodes}"
-        yield Fault("counts", launch.line, what, "$SLURM_NNODES")
-    whole = (nodes or 0) * (gpus or 0)
-    if total is not None and whole and total != whole:
-        what = f"{launch.name} starts {counted(total, 'rank')}, and the job has {gpus_text(whole)}"
-        yield Fault("counts", launch.line, what, str(whole))
-    if launch.name == "torchrun" and "each" not in said and gpus is not None and gpus > 1:
+    if launch.by_srun and name not in ("mpirun", "horovodrun") and tasks is not None and tasks > 1:
+        what = f"{name} starts the ranks of a node itself, and srun starts it {tasks} times on each"
+        yield Fault("starter-per-task", launch.line, what, f"srun --ntasks-per-node=1 {name} ...")
+    elif nodes and gpus:
+        for what in miscounts(launch.starter, nodes, gpus, by_gpu=True):
+            fix = f"state {counted(nodes, 'node')} and {gpus_text(gpus)} on each, or ask for others"
+            yield Fault("counts", launch.line, what, fix)
+    if name == "torchrun" and "each" not in launch.stated and gpus is not None and gpus > 1:
         what = f"torchrun starts one rank where --nproc-per-node is not given, and each node has {gpus_text(gpus)}"
         yield Fault("counts", launch.line, what, f"--nproc-per-node={gpus}")
 
@@ -197,7 +190,7 @@ def _meeting(_script: BatchScript, launch: Launch) -> Iterator[Fault]:
 @_of_launches
 def _cpus(script: BatchScript, launch: Launch) -> Iterator[Fault]:
     cpus = script.shape.cpus_per_task
-    given = "cpus-per-task" in launch.options or "SRUN_CPUS_PER_TASK" in {*script.exports, *launch.env}
+    given = "cpus-per-task" in launch.options or "SRUN_CPUS_PER_TASK" in launch.env
     if launch.by_srun and cpus is not None and cpus > 1 and not given:
         what = f"srun does not take --cpus-per-task={cpus} from sbatch since Slurm 22.05: a task may get one CPU"
         fix = "srun --cpus-per-task=$SLURM_CPUS_PER_TASK, or export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK"
@@ -208,7 +201,3 @@ def _by_task(value: str, pattern: str) -> bool:
     """Whether each task expands this by itself: what the script's own shell leaves unknown has two marks."""
     own = re.sub(rf"{UNREAD}{{2}}[^{UNREAD}]*{UNREAD}{{2}}", "", value)
     return UNREAD in value and UNREAD in own and re.search(pattern, own) is not None
-
-
-def _number(text: str) -> int | None:
-    return int(text) if text.isdecimal() else None

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from runner.batch_scripts.reading import Launch
 from runner.model.plan import Starter
-from runner.planning.shell_text import as_written
+from runner.planning.shell_words import as_written
 from runner.planning.starters import plain
 
 # They reach the other nodes by themselves, by ssh or through Slurm.

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from runner.batch_scripts.directives import BY_TASK, Header, Shape, header, joined, shape, srun_options, variables
 from runner.model.plan import Starter
-from runner.planning.shell_text import UNREAD, Command, commands, unread
-from runner.planning.starters import KINDS, options, starter
+from runner.planning.launchers import SHELLS, shell_call, starter
+from runner.planning.shell_text import Command, commands
+from runner.planning.shell_words import UNREAD, unread
+from runner.planning.starters import KINDS, base, is_python, names, options
 
-_RUNTIMES = ("singularity", "apptainer", "singularity_wrapper", "apptainer_wrapper")
-_SHELLS = ("bash", "sh", "zsh")
+_CONTAINERS = names("singularity apptainer singularity_wrapper apptainer_wrapper shifter")
 # Of singularity and apptainer exec: options whose value is a word of its own.
-_WITH_VALUE = frozenset(
-    ("-B", "--bind", "--env", "--env-file", "-H", "--home", "--pwd", "-W", "--workdir", "--overlay", "--mount", "-S")
+_WITH_VALUE = names("-B --bind --env --env-file -H --home --pwd -W --workdir --overlay --mount -S")
+_TOOLS = SHELLS | names(
+    "hostname mkdir rm cp mv ls cat echo date env printenv tar rsync sleep nvidia-smi rocm-smi dcgmi true test uname "
+    "lscpu free pip chmod touch"
 )
-_TOOLS = frozenset(
-    ("hostname", "mkdir", "rm", "cp", "mv", "ls", "cat", "echo", "date", "env", "printenv", "tar", "rsync", "sleep",
-     "nvidia-smi", "rocm-smi", "dcgmi", "true", "test", "uname", "lscpu", "free", "pip", "chmod", "touch", *_SHELLS)
-)  # fmt: skip
-_PYTHON = re.compile(r"python[\d.]*")
 
 
 @dataclass(frozen=True)
@@ -29,18 +27,17 @@ class Launch:
     """A line that starts the program.
 
     Attributes:
-        by_srun: and not by the script's own shell, on its first node. options: of srun.
-        shape: of the step, or of the job. words: what a task runs, without the container. What is unknown in them has
-            two marks on each side where the script's own shell fills it in, one where each task's does.
+        command: as the script has it. by_srun: and not by the script's own shell, on its first node.
+        options: of srun. shape: of the step, or of the job.
+        words: what a task runs, without the container. What is unknown in them has two marks on each side where the
+            script's own shell fills it in, one where each task's does.
         container: its image, or its program's name; empty for none. in_container: all words that run inside.
         starter: in front of the program; None for none. stated: what its options say, as ``_stated`` names it.
-        own: the program without its starter. env: variables that are set for it alone.
+        own: the program without its starter. env: variables that the script sets for it.
     """
 
-    line: int
+    command: Command
     by_srun: bool
-    is_plain: bool
-    in_background: bool
     options: Mapping[str, str]
     shape: Shape
     words: tuple[str, ...]
@@ -52,21 +49,24 @@ class Launch:
     env: Mapping[str, str]
 
     @property
+    def line(self) -> int:
+        return self.command.line
+
+    @property
     def name(self) -> str:
         """Of what starts the ranks: a starter's, else the program's."""
-        return self.starter.name if self.starter else self.words[0].rpartition("/")[2]
+        return self.starter.name if self.starter else base(self.words[0])
 
 
 @dataclass(frozen=True)
 class BatchScript:
-    """A script, and all that is read in it; ``shape``: of the job. ``exports``: variables, by name."""
+    """A script, and all that is read in it; ``shape``: of the job."""
 
     text: str
     header: Header
     shape: Shape
     commands: tuple[Command, ...]
     launches: tuple[Launch, ...]
-    exports: Mapping[str, str]
 
 
 def read(text: str, environ: Mapping[str, str], arguments: Sequence[str] = ()) -> BatchScript:
@@ -74,62 +74,50 @@ def read(text: str, environ: Mapping[str, str], arguments: Sequence[str] = ()) -
     head = header(text)
     of_job = shape(head.options)
     values = {**environ, **variables(head.options, of_job), **dict.fromkeys("123456789", "")}
-    found = tuple(commands(text.replace("\r\n", "\n"), values, arguments))
-    exports = {
-        name: value
-        for command in found
-        for name, _, value in (word.partition("=") for word in command.words[1:] if command.words[0] == "export")
-    }
-    launches = [launch for command in found if (launch := _launch(command, head, values, exports)) is not None]
+    found, launches = list[Command](), list[Launch]()
+    for command in commands(text.replace("\r\n", "\n"), values, arguments):
+        launch = _launch(command, head, values) if command.words else None
+        launches += [launch] if launch else []
+        found.append(replace(command, environment={}) if command.words else command)  # there may be many
     # A script's own Python beside ranks that srun or a starter starts prepares something, or sums it up.
     ranks = [each for each in launches if each.by_srun or each.starter is not None]
-    return BatchScript(text, head, of_job, found, tuple(ranks or launches), exports)
+    return BatchScript(text, head, of_job, tuple(found), tuple(ranks or launches))
 
 
-def _launch(command: Command, head: Header, values: Mapping[str, str], exports: Mapping[str, str]) -> Launch | None:
-    words, of_srun = command.words, dict[str, str]()
-    by_srun = words[0].rpartition("/")[2] == "srun"
+def _launch(command: Command, head: Header, values: Mapping[str, str]) -> Launch | None:
+    words, of_srun, by_task = command.words, dict[str, str](), False
+    env = {name: value for name, value in command.environment.items() if values.get(name) != value}
+    by_srun = base(words[0]) == "srun"
     if by_srun:
-        of_srun, words = srun_options(words[1:], {**exports, **dict(command.env)})
+        of_srun, words = srun_options(words[1:], env)
     image, inside = of_srun.get("container-image", ""), words if "container-image" in of_srun else ()
-    env, by_task = dict(command.env), False
-    while words:
-        name = words[0].rpartition("/")[2]
-        if name in _RUNTIMES or name == "shifter":
+    while words and not (is_program := _is_program(words, by_srun=by_srun)):
+        text = shell_call(words)[1]
+        if base(words[0]) in _CONTAINERS:
             image, words = _contained(words)
             inside = words
-        elif name in _SHELLS and (text := _text_of(words)) is not None:
-            of_task = {name: value.replace(UNREAD, UNREAD * 2) for name, value in {**exports, **env}.items()}
-            inside_it = _commands_of(text, {**values, **of_task})
-            inner = [each for each in inside_it if _is_program(each.words, by_srun=by_srun)]
-            if not inner:
-                return None
-            words, env, by_task = inner[-1].words, env | dict(inner[-1].env), True
+        elif text:
+            # Each task has its own SLURM_PROCID; what the script's shell left unread has two marks.
+            of_task = {name: value.replace(UNREAD, UNREAD * 2) for name, value in env.items()}
+            known = {**values, **of_task, **{name: unread(name) for name in BY_TASK}}
+            inner = [each for each in commands(text, known) if _is_program(each.words, by_srun=by_srun)]
+            words, by_task = (inner[-1].words, True) if inner else ((), True)
+            env |= dict(inner[-1].env) if inner else {}
         else:
             break
-    if not words or not _is_program(words, by_srun=by_srun):
+    if not words or not is_program:
         return None
     if not by_task:
         words = tuple(word.replace(UNREAD, UNREAD * 2) for word in words)
     by = starter(words)
-    stated, own = _stated(by, words)
     of_step = shape(joined(head.options, of_srun)) if by_srun else shape(head.options)
-    return Launch(
-        command.line, by_srun, command.is_plain, command.in_background, of_srun, of_step, words, image, inside, by,
-        stated, own, env,
-    )  # fmt: skip
-
-
-def _commands_of(text: str, values: Mapping[str, str]) -> Iterator[Command]:
-    """Of a shell that a task runs: each task has its own SLURM_PROCID."""
-    return commands(text, {**values, **{name: unread(name) for name in BY_TASK}})
+    return Launch(command, by_srun, of_srun, of_step, words, image, inside, by, *_stated(by, words), env)
 
 
 def _contained(words: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
     """The image, and what runs in it."""
-    name = words[0].rpartition("/")[2]
-    at = 1 + next((place for place, word in enumerate(words[1:]) if word in ("exec", "run")), -1) + 1
-    image = ""
+    name, image = base(words[0]), ""
+    at = next((place + 1 for place, word in enumerate(words) if word in ("exec", "run")), 1)
     while at < len(words) and words[at].startswith("-"):
         option, equals, value = words[at].partition("=")
         if option == "--image":
@@ -140,24 +128,16 @@ def _contained(words: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
     return image or name, words[at:]
 
 
-def _text_of(words: tuple[str, ...]) -> str | None:
-    """The text of ``bash -c TEXT``; None where the shell runs a file."""
-    for place, word in enumerate(words[1:], 1):
-        if re.fullmatch(r"-[a-z]*c", word):
-            return " ".join(words[place + 1 : place + 2])
-        if not word.startswith("-"):
-            break
-    return None
-
-
 def _is_program(words: tuple[str, ...], *, by_srun: bool) -> bool:
     """Whether it is what the job is for, and no command around it."""
-    by, name = starter(words), words[0].rpartition("/")[2]
+    if not words or base(words[0]) in _CONTAINERS or shell_call(words)[1]:
+        return False
+    by, name = starter(words), base(words[0])
     if by is not None and by.name != "srun":
         return True
-    if _PYTHON.fullmatch(name):
+    if is_python(name):
         return len(words) > 1 and not re.match(r"-c|-V|--version|-mpip|-mvenv", "".join(words[1:3]))
-    is_script = name in _SHELLS and any(word.endswith(".sh") for word in words[1:])
+    is_script = name in SHELLS and any(word.endswith(".sh") for word in words[1:])
     return by_srun and (is_script or name not in _TOOLS) and by is None
 
 

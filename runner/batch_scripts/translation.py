@@ -15,7 +15,8 @@ from runner.batch_scripts.reading import BatchScript, Launch
 from runner.core.text import counted, first_of, gpus_text
 from runner.model.backends import NATIVE
 from runner.model.request import PLAIN_NAME, PLAIN_NAME_FIX, parse_mount, parse_sbatch_time_s
-from runner.planning.shell_text import UNREAD, Command, as_written, unclosed
+from runner.planning.shell_text import Command
+from runner.planning.shell_words import UNREAD, as_written, unclosed
 from runner.planning.starters import KINDS, plain
 
 # What the launcher gives to each rank.
@@ -76,7 +77,10 @@ def _obstacle(script: BatchScript, launch: Launch, placed: Placement | str) -> s
     reasons = (
         (unclosed(script.text) > 0, "a quote or a bracket is not closed"),
         (len(script.launches) > 1, f"it starts several programs, in lines {lines}: one `submit` for each"),
-        (not launch.is_plain, f"only a run tells whether line {lines} is reached: a condition, a loop or a function"),
+        (
+            not launch.command.is_plain,
+            f"only a run tells whether line {lines} is reached: a condition, a loop or a function",
+        ),
         ("array" in script.header.options, "it is an array, and a run is one job: --sweep makes several"),
         (UNREAD in launch.words[0], f"only the job knows the program's name: {as_written(launch.words[0])}"),
         (launch.starter is not None and placed.starts > 1, f"it starts {launch.name} {placed.starts} times on a node"),
@@ -115,17 +119,18 @@ def _options(script: BatchScript, launch: Launch) -> Iterator[tuple[str, Any]]:
     more = [(name, value) for name, value in given.items() if name not in PLANNED and name not in _HERE]
     if more:
         yield "scheduler_options", tuple(more)
-    env = [(name, value) for name, value in {**script.exports, **launch.env}.items() if _passes(name, value)]
+    env = [(name, value) for name, value in launch.env.items() if _passes(name, value)]
     if env:
         yield "env", tuple(env)
 
 
 def _modules(command: Command) -> tuple[str, ...]:
     """The modules that a command loads: ``module load A B``, ``ml A B``."""
-    words = command.words
-    at = 2 if words[1:2] in (("load",), ("add",)) else 1 if words[0] == "ml" and len(words) > 1 else 0
-    is_loading = words[0] in ("module", "ml") and at and words[at : at + 1] not in (("purge",), ("use",), ("restore",))
-    return words[at:] if is_loading and not any(word.startswith("-") or UNREAD in word for word in words[at:]) else ()
+    name, *rest = command.words or ("",)
+    if name == "ml" and rest[:1] not in (["load"], ["add"], ["purge"], ["use"], ["restore"]):
+        rest = ["load", *rest]
+    is_loading = name in ("module", "ml") and rest[:1] in (["load"], ["add"])
+    return tuple(rest[1:]) if is_loading and not any(each.startswith("-") or UNREAD in each for each in rest) else ()
 
 
 def _passes(name: str, value: str) -> bool:
@@ -174,9 +179,9 @@ def _dropped(
 
 def _around(command: Command, *, in_image: bool) -> Iterator[tuple[str, str]]:
     """What of a command around the launch is left out, and why."""
-    name, text = command.words[0], as_written(" ".join(command.words))
-    if name == "export":
-        for variable, _, value in (word.partition("=") for word in command.words[1:]):
+    name, text = "".join(command.words[:1]), as_written(" ".join(command.words))
+    if not name:
+        for variable, value in ((name, value) for name, value in command.env if name in command.environment):
             if _MEETS.fullmatch(variable):
                 yield variable, "the launcher gives it to each rank"
             elif UNREAD in value and not re.search(r"\s--?\w|\.py\b", value):

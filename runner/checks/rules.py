@@ -15,7 +15,8 @@ from runner.model.backends import RUNTIMES, SCHEDULERS
 from runner.model.plan import Finding, Plan, Starter
 from runner.model.site import Owned, RuntimeAtSite, Site
 from runner.planning.environment import is_visible
-from runner.planning.starters import Counts, conflict, counts, plain, script_of, starts_of, unread_count
+from runner.planning.launchers import script_of
+from runner.planning.starters import Counts, conflicts, counts, plain, starts_of, unread_count
 from runner.planning.wireup import BY_MPI, CYCLE_MS_PER_RANK, RENDEZVOUS_RANKS, mesh_s
 
 _SLICE = re.compile(r"\dg\.\d+gb")
@@ -271,7 +272,7 @@ def _conflict(plan: Plan, each: Starter) -> tuple[str, str]:
     leave = f"leave {each.name} out, as a rank is started for each GPU" + (f": -- {shlex.join(line)}" if line else "")
     starts, processes = starts_of(plan, each)
     unit = "node" if plan.wireup == "own" else "rank"
-    what = conflict(each, starts, processes, by_gpu=plan.device == "cuda", unit=unit)
+    what = next(conflicts(each, starts, processes, by_gpu=plan.device == "cuda", unit=unit), "")
     if plan.wireup in BY_MPI or (plan.wireup != "own" and counts(each) == Counts()):
         what = f"{each.name} starts ranks itself: started for each GPU, each would form a world of its own"
         return what, f"{leave}; leave --wireup out"

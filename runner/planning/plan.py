@@ -26,9 +26,11 @@ from runner.planning.environment import (
     setup_lines,
     with_modules,
 )
+from runner.planning.launchers import launchers
 from runner.planning.options import arguments, arms, samples_per_step
-from runner.planning.shell_text import Read, nothing, unread
-from runner.planning.starters import KINDS, launchers
+from runner.planning.shell_text import Read, nothing
+from runner.planning.shell_words import unread
+from runner.planning.starters import KINDS
 
 # Of a node and a job that runs: their values are known only there.
 _OF_NODES = ("NODE_RANK", "MASTER_ADDR", "MASTER_PORT", "HOSTNAME", "CUDA_VISIBLE_DEVICES")

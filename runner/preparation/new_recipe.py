@@ -18,7 +18,8 @@ from runner.core.invocation import PROGRAM
 from runner.model.backends import SCHEDULERS
 from runner.model.request import Recipe, Request
 from runner.model.site import Site
-from runner.planning.starters import KINDS, plain, starter, starters
+from runner.planning.launchers import starter, starters
+from runner.planning.starters import KINDS, plain
 from runner.preparation.choices import image_reference
 from runner.preparation.program_source import ProgramOption, is_file, program_options, read_text, scripts, sources
 from runner.recipes.loader import FILE, recipe_of

@@ -13,7 +13,7 @@ from runner.core.errors import UsageError
 from runner.core.strict_yaml import load
 from runner.core.text import instead
 from runner.model.request import PLAIN_NAME, PLAIN_NAME_FIX, Recipe, written
-from runner.planning.starters import starter
+from runner.planning.launchers import starter
 
 _IMAGE = "gpu-runner/horovod-pytorch"
 _FILE = re.compile(r"[^-].*\.(py|sh|pl|R|jl)\Z")

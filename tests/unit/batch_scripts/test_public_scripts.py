@@ -9,8 +9,8 @@ from runner.batch_scripts.faults import faults
 from runner.batch_scripts.reading import read
 from runner.batch_scripts.translation import translation
 from runner.model.plan import PlannedImage
+from runner.planning.launchers import starters
 from runner.planning.plan import plan
-from runner.planning.starters import starters
 from runner.preparation.request import make_request
 from runner.recipes.loader import recipe_or_program
 from tests.support.batch_scripts import Planted, planted, rows, script_of

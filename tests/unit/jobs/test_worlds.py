@@ -12,7 +12,7 @@ from runner.jobs import worlds
 from runner.jobs.collect import Evidence
 from runner.jobs.verdict import judge
 from runner.model.records import Membership
-from runner.planning.starters import starters
+from runner.planning.launchers import starters
 from tests.support.evidence import GOOD, changed, ended, with_plan
 
 TORCHRUN = ("python3", "-m", "torch.distributed.run", "train.py")
