@@ -93,9 +93,12 @@ def run_script(script: Path, log: Path, progress: Progress, limit_s: float) -> t
 
 
 def _ran(argv: Sequence[str | Path], on_line: Callable[[str], None], limit_s: float, directory: Path) -> int:
-    """Not where the user is: Python would import what lies there, such as a venv.py of another user."""
-    env = {**os.environ, "TMPDIR": files.temporary_place()}
-    return process.stream(argv, on_line, timeout_s=limit_s, cwd=directory, env=env)
+    """Not where the user is: Python would import what lies there, such as a venv.py of another user. TMPDIR is a
+    directory of its own: Open MPI takes what has a known name in it for its own, whoever made that.
+    """
+    with files.temporary_directory() as temporary:
+        env = {**os.environ, "TMPDIR": str(temporary)}
+        return process.stream(argv, on_line, timeout_s=limit_s, cwd=directory, env=env)
 
 
 def failure(code: int, output: list[str], log: str) -> RunnerError:
