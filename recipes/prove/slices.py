@@ -11,7 +11,10 @@ from typing import Any
 
 from place import kind_of
 
+# What lies where the job starts may be another user's.
 _CHILD = """
+import sys
+sys.path[:] = filter(None, sys.path)
 import json, torch
 ones = torch.ones(1024, 1024, device="cuda")
 properties = torch.cuda.get_device_properties(0)

@@ -93,13 +93,24 @@ def cache(name: str) -> Path:
     """
     assert name in CACHES, name
     directory = cache_dir()
-    _check_own(directory, os.geteuid(), "the cache directory", "RUNNER_CACHE")
+    _check_cache(directory)
     return directory / name
 
 
+def _check_cache(directory: Path) -> None:
+    _check_own(directory, os.geteuid(), "the cache directory", "RUNNER_CACHE")
+
+
+def _check_own(directory: Path, user: int, what: str, variable: str) -> None:
+    """Once a process where it is there; before that, another user may still make it. Raises RefusedError: others may
+    write to it, or exchange it.
+    """
+    check = _check_found if os.path.exists(directory) else _check_found.__wrapped__  # noqa: PTH110 -- or not to be seen
+    check(directory, user, what, variable)
+
+
 @lru_cache
-def _check_own(directory: Path, _user: int, what: str, variable: str) -> None:
-    """Once a process. Raises RefusedError: others may write to it, or exchange it."""
+def _check_found(directory: Path, _user: int, what: str, variable: str) -> None:
     whose = ""
     with suppress(OSError):  # who uses it will say what is wrong
         whose = files.exchangeable_by(directory)
@@ -123,6 +134,7 @@ def ensure_directory(directory: Path) -> Path:
     above = cache_dir()
     if directory == above or above in directory.parents:
         above.mkdir(parents=True, exist_ok=True)
+        _check_cache(above)
         if not _is_marked(above) and (is_ours(above) or not any(above.iterdir())):
             (above / MARKER).write_text(f"{_SIGNATURE}\n{_OWNER}\n")
     directory.mkdir(parents=True, exist_ok=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,9 +89,16 @@ def run_script(script: Path, log: Path, progress: Progress, limit_s: float) -> t
             else:
                 progress.line(line)
 
-        # Not where the user is: Python would import what lies there, such as a venv.py of another user.
-        env = {**os.environ, "TMPDIR": files.temporary_place()}
-        return process.stream(("bash", script), keep_line, timeout_s=limit_s, cwd=script.parent, env=env), last
+        return _ran(("bash", script), keep_line, limit_s, script.parent), last
+
+
+def _ran(argv: Sequence[str | Path], on_line: Callable[[str], None], limit_s: float, directory: Path) -> int:
+    """Not where the user is: Python would import what lies there, such as a venv.py of another user. TMPDIR is a
+    directory of its own: Open MPI takes what has a known name in it for its own, whoever made that.
+    """
+    with files.temporary_directory() as temporary:
+        env = {**os.environ, "TMPDIR": str(temporary)}
+        return process.stream(argv, on_line, timeout_s=limit_s, cwd=directory, env=env)
 
 
 def failure(code: int, output: list[str], log: str) -> RunnerError:
@@ -201,7 +208,7 @@ def prove(
         output.append(line)
         on_line(line)
 
-    code = process.stream(("bash", "-c", text), keep_line, timeout_s=PROOF_LIMIT_S)
+    code = _ran(("bash", "-c", text), keep_line, PROOF_LIMIT_S, Path("/"))
     if code == exit_codes.NOT_LOADED and setup.modules:
         output += available(setup)
     if code:

@@ -76,6 +76,8 @@ _MISSING = re.compile(
 )
 # What --meter measures: a training that knows nothing of it.
 _METERED = """
+import sys
+sys.path[:] = filter(None, sys.path)  # what lies where the job starts may be another user's
 import torch, horovod.torch as hvd
 hvd.init()
 device = torch.device("cuda", hvd.local_rank()) if torch.cuda.is_available() else torch.device("cpu")

@@ -52,6 +52,7 @@ from runner.study import directory as studies
 from runner.study import run
 from tests.support.daemons import Daemons
 from tests.support.ordinary_user import probe
+from tests.support.squashfs import published
 from tests.support.studies import left_run, on_disk, study
 from tests.support.users import ALICE, AS_ROOT, BOB, CAROL, GROUP, become, killed_as, open_directory, outcome_as, run_as
 
@@ -207,6 +208,30 @@ def test_no_user_vouches_for_a_digest_or_key_to_another(place: Path) -> None:
         assert run_as(user, looked_up, "x/y:1", target) == (good, ""), "who is believed comes first"
         assert run_as(user, lambda: getattr(store.by_key(key, target), "path", None)) == good
     assert run_as(BOB, convert, source, target) == (False, good, "")
+
+
+@pytest.mark.parametrize("taken", [False, True])
+def test_who_made_the_directory_of_names_gives_no_name_back_to_an_earlier_image(place: Path, taken: bool) -> None:
+    target = store_of(place, ALICE, 0o1777)
+
+    def put(letter: str) -> Path:
+        return published(b"hsqs", target, "x/y:1", letter).path
+
+    def exchange(before: str, after: str) -> None:
+        for path in target.glob(f"refs*/{before}*"):
+            with suppress(PermissionError):
+                path.rename(path.with_name(path.name.replace(before, after, 1)))
+
+    for name in ("refs", *([f"refs.{BOB}"] if taken else [])):
+        run_as(CAROL, (target / name).mkdir)
+        (target / name).chmod(0o1777)
+    first = run_as(BOB, put, "a")
+    run_as(CAROL, exchange, "", "old-")
+    last = run_as(BOB, put, "b")
+    assert run_as(BOB, looked_up, "x/y:1", target) == (last, "") != (first, "")
+    run_as(CAROL, exchange, "old-", "")
+    assert run_as(BOB, looked_up, "x/y:1", target) == (last, "")
+    assert run_as(ALICE, looked_up, "x/y:1", target)[0] == last, "others find it, with a warning"
 
 
 def test_links_to_what_others_vouch_for_give_no_new_names(place: Path) -> None:
@@ -492,7 +517,8 @@ def test_what_a_stranger_put_where_ones_own_is_looked_for_is_refused(place: Path
     link.symlink_to(report)
     run_as(ALICE, writing.check, report)
     os.chown(link, CAROL, CAROL, follow_symlinks=False)
-    assert "another user's link" in outcome_as(ALICE, writing.check, link).what
+    place.chmod(0o1777)
+    assert f"user {CAROL}'s link" in outcome_as(ALICE, writing.check, link).what
 
 
 def test_no_environment_is_made_and_nothing_collected_where_a_stranger_could_exchange_it(place: Path) -> None:
@@ -645,7 +671,7 @@ def test_what_is_built_and_run_is_in_no_temporary_directory_of_a_stranger(
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(owned(place / "tmp", CAROL, 0o1777)))
     home = owned(place / "home", ALICE)
-    (home / "script").write_text('echo "$TMPDIR"\n')
+    (home / "script").write_text('dirname "$TMPDIR"\n')
     assert run_as(ALICE, make.run_script, home / "script", home / "log", Silent(), 60) == (0, ["/tmp"])
 
 
@@ -716,6 +742,8 @@ def test_only_its_owner_holds_a_lock(place: Path) -> None:
 
 def test_an_image_gets_a_name_whatever_strangers_have_taken(place: Path) -> None:
     target, source = store_of(place), image(place)
+    (target / "refs").mkdir()
+    (target / "refs").chmod(0o1777)
     _, hers, _ = run_as(ALICE, convert, source, target)
     for user, name in ((CAROL, "x/y:1"), (BOB, DIGEST)):
         run_as(user, os.mkfifo, f"{store.name_path(name, target, 'squashfs')}.{BOB}")

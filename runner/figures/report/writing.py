@@ -79,13 +79,12 @@ def check(directory: Path) -> None:
     """Refuse a directory that holds something else.
 
     Raises:
-        UsageError: it is no directory, or not empty and no report.
+        UsageError: it is no directory, or not empty and no report; or others could exchange it.
     """
     try:
-        if directory.is_symlink() and directory.lstat().st_uid != os.geteuid():
-            raise UsageError(
-                "another user's link leads there", where=str(directory), fix="name a directory of your own with -o"
-            )
+        if whose := files.exchangeable_by(directory):
+            what = f"this directory is {whose}: another user could exchange the report, or lead it elsewhere"
+            raise UsageError(what, where=str(directory), fix="name a directory of your own with -o")
         foreign = sorted(
             path.name for path in directory.iterdir() if path.name not in NAMES and not _is_left_behind(path.name)
         )

@@ -6,6 +6,7 @@
     DIR/refs/HASH                   name of the file that a reference, digest or key stands for, one small file each
                                     and form; its time is when the name's source last confirmed it
     DIR/refs/HASH.UID               the same as that user has it, where HASH is another user's
+    DIR/refs.UID/HASH               the same where everybody may write to DIR, and refs is a stranger's
     DIR/.KEY.claim  DIR/.*~MARK     the lock of a conversion; what is being written, and by which process
 
 Writers lock on a miss only and publish by atomic renames; readers never lock. The directory is ``RUNNER_STORE``,
@@ -127,7 +128,7 @@ def sweep(key: str | None, store: Path) -> None:
     """
     # The lease on the key, or one user's own (``lease.leased``).
     lease = re.compile(re.escape(f".{key}.claim") + r"(\.[0-9]+)?")
-    for path in (*store.glob(".*"), *(store / _NAMES).glob(".*")):
+    for path in (*store.glob(".*"), *(path for each in _directories_of_names(store) for path in each.glob(".*"))):
         of_key = key is not None and path.name.startswith(f".{key}.") and not lease.fullmatch(path.name)
         if of_key or process_identity.state(atomic.temporary_owner(path)) == "dead":
             with suppress(OSError):  # in a directory where only others remove
@@ -237,18 +238,45 @@ def name_path(name: str, store: Path, form: Form) -> Path:
 
     Another user's is never replaced: beside it, ``HASH.UID`` says what the name stands for in this user's view.
     """
-    return store / _NAMES / (key_of(name) if form == "squashfs" else key_of(name, form))
+    return _directory_of_names(store) / (key_of(name) if form == "squashfs" else key_of(name, form))
+
+
+def _directory_of_names(store: Path) -> Path:
+    """Where this user's names are. A directory's owner can exchange what others have in it, sticky or not: a stranger
+    could give a name back to the image that it stood for before.
+    """
+    shared, own = store / _NAMES, store / f"{_NAMES}.{os.geteuid()}"
+    if not os.path.lexists(shared) or _is_kept(shared, store):
+        return shared
+    free = filter(owners.is_own, sorted(store.glob(f"{own.name}*")))
+    return next(free, own if not os.path.lexists(own) else own.with_name(f"{own.name}-{os.urandom(4).hex()}"))
+
+
+def _directories_of_names(store: Path) -> tuple[Path, ...]:
+    return (store / _NAMES, *(store.glob(f"{_NAMES}.*") if _is_everybodys(store) else ()))
+
+
+def _is_kept(names: Path, store: Path) -> bool:
+    """Whether no stranger can exchange names in this directory; of a group, its members are trusted."""
+    return owners.believed(names, store) or not _is_everybodys(store)
+
+
+def _is_everybodys(store: Path) -> bool:
+    with suppress(OSError):
+        return store.stat().st_mode & stat.S_IWOTH != 0
+    return False
 
 
 def _existing_names(name: str, store: Path, form: Form, *, vouched: bool) -> tuple[Path, ...]:
     """The files that say what the name stands for: those of believed owners first, of these the last confirmed.
     ``vouched``: only those of believed owners (``owners``).
     """
-    shared = name_path(name, store, form)
-    refs = []
-    for path in (shared, *shared.parent.glob(f"{shared.name}.*")):
-        with suppress(OSError):
-            refs.append((owners.believed(path, store), path.lstat().st_mtime, path))
+    key, refs = name_path(name, store, form).name, []
+    for names in _directories_of_names(store):
+        kept = _is_kept(names, store)
+        for path in (names / key, *names.glob(f"{key}.*")):
+            with suppress(OSError):
+                refs.append((kept and owners.believed(path, store), path.lstat().st_mtime, path))
     return tuple(path for believed, _, path in sorted(refs, reverse=True) if believed or not vouched)
 
 
@@ -298,11 +326,10 @@ def confirm(name: str, image: StoredImage) -> None:
 
 def check_writable(store: Path) -> None:
     """That names can be written, before hours are spent on an image; the error says whose the directory is."""
-    directory = store / _NAMES
-    for path in (store, directory):
+    for path in (store, _directory_of_names(store)):
         with suppress(FileNotFoundError):
             mode, owner = path.stat().st_mode, owners.user(path.stat().st_uid)
-            share = f"ask {owner} for `chmod g+rwxs {store} {directory}` and membership in its group"
+            share = f"ask {owner} for `chmod g+rwxs {store} {store / _NAMES}` and membership in its group"
             if not os.access(path, os.W_OK | os.X_OK):
                 raise InfrastructureError(
                     f"you may not write to this image store: its directory belongs to {owner}"
@@ -316,7 +343,7 @@ def check_writable(store: Path) -> None:
 def names_of_store(store: Path) -> dict[Path, str]:
     """Every reference file -> the name of the image file that it stands for; other files are ignored."""
     named = {}
-    for path in (store / _NAMES).glob("[!.]*"):
+    for path in (path for each in _directories_of_names(store) for path in each.glob("[!.]*")):
         with suppress(InfrastructureError):  # another user's private one
             named[path] = _read_name(path)[0]
     return {path: name for path, name in named.items() if name}

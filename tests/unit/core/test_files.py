@@ -31,6 +31,7 @@ from runner.images.reference import parse
 from runner.images.sources import layered
 from runner.jobs.directory import Run
 from tests.support.limits import largest_file
+from tests.support.users import ALICE, open_directory
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -216,3 +217,17 @@ def test_what_others_may_have_put_in_a_files_place_is_not_read(tmp_path: Path, i
     if is_pipe:
         with pytest.raises(files.UnusableFileError):
             layered.opener(tmp_path / "code.diff")()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
+@pytest.mark.parametrize("name", ["RUNNER_STATE", "RUNNER_CACHE"])
+def test_a_directory_that_another_user_makes_after_it_was_looked_for_is_refused(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    with open_directory() as place:
+        monkeypatch.setenv(name, str(place / "own"))
+        state, cache = paths.state_dir(), paths.cache("images")
+        (place / "own").mkdir()
+        os.chown(place / "own", ALICE, ALICE)
+        with pytest.raises(RefusedError, match=f"user {ALICE}'s"):
+            paths.state_dir() if state == place / "own" else paths.ensure_directory(cache)

@@ -431,3 +431,14 @@ def test_a_dry_run_names_what_would_be_made_and_lists_nothing(tmp_path: Path, ca
     assert made in said.replace(" \\\n ", "")
     assert list(tmp_path.iterdir()) == []
     assert result(call("env", "list", "--scratch", str(tmp_path), "--json").out) == []
+
+
+def test_env_check_uses_nothing_that_others_put_where_the_user_is_or_into_tmp(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Call
+) -> None:
+    (tmp_path / "python3").write_text(f"#!/bin/sh\n{{ pwd; stat -c %a $TMPDIR; }} >'{tmp_path}/where'\n")
+    (tmp_path / "python3").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.chdir(tmp_path)
+    call("env", "check", "--site", "local")
+    assert (tmp_path / "where").read_text() == "/\n700\n"

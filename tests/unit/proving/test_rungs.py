@@ -4,6 +4,8 @@ themselves are climbed in tests/integration.
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from runpy import run_path
@@ -17,7 +19,7 @@ from runner.model.records import ProvingRecord
 from runner.model.verdict import BETWEEN_GPUS, REQUIRED, ProvenValue, RungRecord, Verdict
 from runner.proving.climb import Listener, Place, attempts, climb
 from runner.proving.ladder import Job, JobOutcome, Judgement, Ladder, Rung
-from runner.proving.rungs import FEW_STEPS, MAIN_RESULT, names, rungs
+from runner.proving.rungs import _METERED, FEW_STEPS, MAIN_RESULT, names, rungs
 from runner.recipes.loader import names as recipe_names
 from runner.recipes.loader import read_recipe
 from runner.sites.loader import read_site
@@ -421,3 +423,11 @@ def test_a_rung_that_is_to_be_done_again_is_done_anew_also_after_other_inputs(tm
     assert (again.inputs, again.attempt) == (first.inputs, 2), "not what the first attempt left"
     climbed(tmp_path, "GPU-2")
     assert climbed(tmp_path, "GPU-1").attempt == 2, "its own newest attempt"
+
+
+@pytest.mark.parametrize("code", [_METERED, (RECIPE / "slices.py").read_text().split('"""')[3]])
+def test_a_job_imports_nothing_from_where_it_starts(tmp_path: Path, code: str) -> None:
+    assert "import" in code
+    (tmp_path / "torch.py").write_text("open('another-users', 'w')")
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, check=False)
+    assert not (tmp_path / "another-users").exists()

@@ -32,7 +32,7 @@ from runner.model.verdict import Verdict
 from tests.support.evidence import leave
 from tests.support.limits import largest_file
 from tests.support.reports import measured_run
-from tests.support.users import ALICE, open_directory, outcome_as
+from tests.support.users import ALICE, BOB, open_directory, outcome_as
 
 
 def silent(_line: str) -> None:
@@ -99,6 +99,17 @@ def test_without_permission_the_message_says_where(report: Report) -> None:
         outcome = outcome_as(ALICE, write, report, place / "closed" / "report", silent)
         assert "Permission denied" in outcome.what and str(place / "closed") in outcome.where
         assert list((place / "closed").iterdir()) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
+def test_a_directory_that_another_user_could_exchange_for_a_link_gets_no_report(report: Report) -> None:
+    with open_directory() as place:
+        os.chown(place, BOB, BOB)
+        (place / "report").mkdir()
+        (place / "report").chmod(0o777)
+        outcome = outcome_as(ALICE, write, report, place / "report", silent)
+        assert "another user could exchange the report" in outcome.what
+        assert list((place / "report").iterdir()) == []
 
 
 WRITER = """

@@ -23,6 +23,9 @@ COMPILERS = {"TRITON_CACHE_DIR": "triton", "TORCHINDUCTOR_CACHE_DIR": "inductor"
 # Torch keeps these below /tmp/torchinductor_USER, wherever its cache is, and compiles what is there: another user may
 # have made that.
 SWITCHES = {"TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0"}
+# Where torch leaves what its ranks were at when NCCL timed out: older versions else write /tmp/nccl_trace_rank_N, which
+# another user may have made, or have led elsewhere. The second name is that of newer ones, which know both.
+TRACES = ("TORCH_NCCL_DEBUG_INFO_TEMP_FILE", "TORCH_FR_DUMP_TEMP_FILE")
 # Of all other programs, where the home directory is not there. HF and torch.hub keep theirs below XDG_CACHE_HOME.
 HOME = {"XDG_CACHE_HOME": "", "MPLCONFIGDIR": "matplotlib"}
 # Replaced only where they name a directory that is not there: a login shell's, in a container without the home.

@@ -251,6 +251,8 @@ class Launch:
         node, home = self.node_name or self.host, self.options.caches == "home"
         self.caches = caches.prepare(self.env, node, self._job(), home=home)
         made = {name: value for name, value in caches.SWITCHES.items() if name not in self.env}
+        if self.options.run_dir is not None and self.env.keys().isdisjoint(caches.TRACES):
+            made[caches.TRACES[0]] = os.path.join(self.options.run_dir, "nccl", "trace_rank_")
         if self.caches is None:
             return made
         if here.rank == 0 and not caches.HOME.keys().isdisjoint(self.caches.variables):
