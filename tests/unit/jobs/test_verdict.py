@@ -287,6 +287,9 @@ ENDS: dict[str, tuple[Evidence, str, tuple[str, ...]]] = {
         3: killed(11)}), "failed", ("rank 3 on n1 was ended by signal 11 (SIGSEGV)", "rank 2 was then stopped too")),
     # Whatever its ranks left.
     "a job that was killed outright": (changed(state=JobState("ended", "KILLED"), marker=None), "failed", ()),
+    "a job that was cancelled before it could tell": (changed(state=JobState("ended", "KILLED"), marker=None,
+        cancelled=Cancelled("ann", "login1", 0.0)), "cancelled", ("the job was cancelled by ann on login1, through "
+        "`cancel` or Ctrl-C",)),
 }  # fmt: skip
 
 
