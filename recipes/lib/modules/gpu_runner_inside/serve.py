@@ -92,7 +92,7 @@ class Server:
         return not idle and self._child.poll() is None
 
     def _answer(self) -> int:
-        """The status of an HTTP answer to who has no token; 0 for none, or where another user took the port, at whatever
+        """The status of an HTTP answer to who has no token; 0 for none, or where another user took the port, at any
         address: the server may listen at another one than where we look.
         """
         if not self._path and {row[7] for row in self._connections("0A")} != {str(os.getuid())}:
