@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -26,6 +27,8 @@ PIPE = subprocess.PIPE
 DEVNULL = subprocess.DEVNULL
 STDOUT = subprocess.STDOUT
 TimeoutExpired = subprocess.TimeoutExpired
+_ADOPT_ORPHANS = 36  # PR_SET_CHILD_SUBREAPER of prctl(2)
+_END_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -228,6 +231,49 @@ def foreground(
             with suppress(TimeoutExpired):
                 child.wait(2.0)
             child.kill()
+
+
+@contextmanager
+def nothing_left() -> Iterator[None]:
+    """Whatever the programs of the block have started is ended with it, in a session of its own or not: what an image
+    leaves behind could exchange files while we read them. Raises InfrastructureError: something cannot be ended.
+    """
+    import ctypes  # few run what is not trusted
+
+    adopt = ctypes.CDLL(None).prctl
+    before = _children()
+    adopt(_ADOPT_ORPHANS, 1)
+    try:
+        yield
+    finally:
+        try:
+            _end_all_but(before)
+        finally:
+            adopt(_ADOPT_ORPHANS, 0)
+
+
+def _end_all_but(before: frozenset[int]) -> None:
+    """End all children, and the orphans that become ours with the end of each: while one lives, there is a child."""
+    until = time.monotonic() + _END_S
+    while left := _children() - before:
+        for child in left:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(child, signal.SIGKILL)
+            with suppress(ChildProcessError):
+                os.waitpid(child, os.WNOHANG)
+        if time.monotonic() > until:
+            what = "what the command has left running cannot be ended, and could change files while they are packed"
+            raise InfrastructureError(what, where=f"process {min(left)}", fix="end it, and do this again")
+        time.sleep(0.01)
+
+
+def _children() -> frozenset[int]:
+    found = set()
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            if int(path.read_bytes().rpartition(b")")[2].split()[1]) == os.getpid():
+                found.add(int(path.parent.name))
+    return frozenset(found)
 
 
 def start(

@@ -82,10 +82,11 @@ def writable_copy(image: StoredImage, progress: Progress, *, assemble: bool = Fa
 
 def run(tool: Tool, copy: Copy, words: Sequence[str], *, to_stderr: bool = False) -> int:
     """Run the command in the copy, with our own input and output; its status, less than 0 for a signal. ``to_stderr``:
-    what it writes to standard output goes to standard error.
+    what it writes to standard output goes to standard error. What it has left running is ended.
     """
     argv, env = writable_root.tool_call(tool, copy, words)
-    return process.foreground(argv, env=env, to_stderr=to_stderr)
+    with process.nothing_left():
+        return process.foreground(argv, env=env, to_stderr=to_stderr)
 
 
 def failed(words: Sequence[str], status: int) -> ProgramFailedError:

@@ -33,6 +33,16 @@ has_venv "$python" || refuse "$python cannot make a virtual environment" "apt-ge
 
 trap 'rm -rf "$target"' EXIT
 mkdir -p "$target/bin" "$modules/gpu-runner"
+whose=$(
+    "$python" - "$target/bin" "$modules/gpu-runner" <<'END'
+import sys
+from pathlib import Path
+from runner.core.files import exchangeable_by
+
+print(*(f"{each} is {whose}" for each in sys.argv[1:] if (whose := exchangeable_by(Path(each)))), sep="; ")
+END
+)
+[ -z "$whose" ] || refuse "another user could exchange it: $whose" "a directory of your own, or RUNNER_TRUST=NAME,... of who makes it"
 packages=$(mktemp -d "$target/packages.XXXXXX") # not where others could exchange it
 "$python" -m venv "$target/python"
 pip() { "$target/python/bin/python" -m pip --disable-pip-version-check --quiet "$@"; }
@@ -51,6 +61,8 @@ completion bash bash-completion/completions/gpu-runner
 completion zsh zsh/site-functions/_gpu-runner
 completion fish fish/vendor_completions.d/gpu-runner.fish
 
+rm -f "$modulefile"
+set -C # through no link
 cat >"$modulefile" <<END
 #%Module1.0
 proc ModulesHelp {} {

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from runner.core import paths
+from runner.core import paths, process
 from runner.core.errors import InfrastructureError, ProgramFailedError, RefusedError
 from runner.core.files import key_of, tree_hash
 from runner.core.lock import locked
@@ -175,7 +175,8 @@ def _built_in_writable_root(spec: BuildSpec, tool: Tool, progress: Progress) -> 
             writable_root.unpack(spec.base.path, copy.root)
             _bring(spec, stage, copy.root, roots)
             argv, env = writable_root.tool_call(tool, copy, ("/bin/sh", f"/{dockerfile.BROUGHT}/stage.sh"))
-            followed(argv, progress, what=f"{tool.name}, stage {name}", room=str(work), env=env)
+            with process.nothing_left():
+                followed(argv, progress, what=f"{tool.name}, stage {name}", room=str(work), env=env)
             roots[name] = copy.root
             if name != _IMAGE and (made := own_directory(copy.root, "opt/wheel")) is not None:
                 wheels.keep_built(spec.base.digest, made)

@@ -22,6 +22,7 @@ from runner.images.store import image_files, store
 from runner.images.store.stored_image import StoredImage
 from runner.images.writable_root import Tool, tree_image
 from tests.support.odd_image import content_lines
+from tests.support.shell_files import stand_in
 
 TOOL = Tool("ch-run", "ch-run", "0.38")
 pytestmark = pytest.mark.skipif(not shutil.which("mksquashfs"), reason="squashfs-tools are not installed")
@@ -171,6 +172,16 @@ def test_links_of_the_image_lead_to_no_file_of_this_machine(image: StoredImage, 
     with pytest.raises(RefusedError, match="/etc is in the way"):
         edited(image, f"rm -r etc; ln -s {private} etc")
     assert {(private / name).stat().st_mode & 0o777 for name in ("passwd", "group")} == {0o600}
+
+
+def test_what_a_command_has_left_running_is_ended_before_anything_is_read(image: StoredImage, tmp_path: Path) -> None:
+    """It could put a link to a file of this user in the place of one of the image's, while that is packed."""
+    note = tmp_path / "left"
+    leaves = f"(setsid sh -c 'echo $$ >{note}; exec sleep 300' &); until [ -s {note} ]; do sleep 0.01; done"
+    stand_in(tmp_path, "ch-run", leaves)
+    with editing.writable_copy(image, Silent()) as copy:
+        assert editing.run(Tool("ch-run", str(tmp_path / "ch-run"), "0.38"), copy, ["true"]) == 0
+    assert not Path(f"/proc/{int(note.read_text())}").exists()
 
 
 def test_what_cannot_succeed_is_refused_before_any_work(image: StoredImage, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import pytest
 
 from runner.jobs.service import program_inside
 from tests.support.tunnels import SERVER
+from tests.support.users import AS_ROOT, BOB
 from tests.support.waiting import until
 
 MODULES = Path(__file__).parents[3] / "recipes/lib/modules"
@@ -56,6 +58,33 @@ def test_jupyter_is_the_environments(tmp_path: Path) -> None:
     out, err = child.communicate(timeout=20)
     assert child.returncode == 0, err
     assert json.loads(out)[0] == str(package / "__main__.py") and json.loads(out)[-1] == "--more"
+
+
+# It listens at an address of its own, and another user at the one where we look for it.
+_ELSEWHERE = f"""
+import os, socket, sys
+port = int(sys.argv[1])
+own = socket.create_server(("::1", port), family=socket.AF_INET6)
+os.seteuid({BOB})
+server = socket.create_server(("127.0.0.1", port))
+while True:
+    connection, _ = server.accept()
+    connection.recv(100)
+    connection.sendall(b"HTTP/1.0 401 no\\r\\n\\r\\n")
+    connection.close()
+"""
+
+
+@AS_ROOT
+def test_another_users_server_at_its_port_is_not_taken_for_it(tmp_path: Path) -> None:
+    child = started(tmp_path, "loopback", "0", "command", sys.executable, "-c", _ELSEWHERE, "{port}")
+    listens = re.compile(rf"\d+: 0100007F:\w+ \w+:\w+ 0A (\S+ ){{3}} *{BOB} ")
+    until(lambda: listens.search(Path("/proc/net/tcp").read_text()))
+    with pytest.raises(subprocess.TimeoutExpired):
+        child.wait(2)
+    assert not (tmp_path / "serve/place.json").exists()
+    child.terminate()
+    child.communicate(timeout=20)
 
 
 @pytest.mark.parametrize(("program", "says"), [("no-such-program", "cannot be run"), ("false", "")])

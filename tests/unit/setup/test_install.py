@@ -1,11 +1,13 @@
 """What `make install` refuses."""
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.support.commands import ran
+from tests.support.users import AS_ROOT, BOB
 
 CHECKOUT = Path(__file__).parents[3]
 
@@ -31,3 +33,14 @@ def test_an_installation_that_cannot_serve_is_refused(variables: dict[str, str],
     refused = ran(("sh", "runner/setup/install.sh"), code=3, cwd=CHECKOUT, env=environment).err
     assert says in refused and "\n  fix:   " in refused
     assert list(tmp_path.iterdir()) == [old]
+
+
+@AS_ROOT
+def test_nothing_is_installed_where_another_user_could_exchange_it(tmp_path: Path) -> None:
+    taken = tmp_path / "modulefiles/gpu-runner"
+    taken.mkdir(parents=True)
+    os.chown(taken, BOB, BOB)
+    environment = {"PATH": os.environ["PATH"], "PREFIX": str(tmp_path), "PYTHON": sys.executable}
+    refused = ran(("sh", "runner/setup/install.sh"), code=3, cwd=CHECKOUT, env=environment).err
+    assert f"{taken} is user {BOB}'s" in refused
+    assert [*taken.iterdir()] == []

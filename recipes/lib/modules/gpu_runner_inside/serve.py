@@ -92,8 +92,10 @@ class Server:
         return not idle and self._child.poll() is None
 
     def _answer(self) -> int:
-        """The status of an HTTP answer to who has no token; 0 for none, or of another user who took the port."""
-        if not self._path and str(os.getuid()) not in [row[7] for row in self._connections("0A")]:
+        """The status of an HTTP answer to who has no token; 0 for none, or where another user took the port, at any
+        address: the server may listen at another one than where we look.
+        """
+        if not self._path and {row[7] for row in self._connections("0A")} != {str(os.getuid())}:
             return 0
         with socket.socket(socket.AF_UNIX if self._path else socket.AF_INET) as connection, suppress(
             OSError, ValueError
