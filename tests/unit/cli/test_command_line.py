@@ -159,6 +159,17 @@ def test_a_directory_that_cannot_be_made_is_reported_with_its_variable(
         assert variable in said and place in said
 
 
+def test_a_batch_script_takes_no_gpus_and_is_a_program_behind_dashes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Call
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "job.sbatch").write_text("#!/bin/bash\n#SBATCH -N 1\nhostname\n")
+    (tmp_path / "job.sbatch").chmod(0o755)
+    words = ("submit", "--site", "local", "--runtime", "native", "--dry-run", "--gpus", "2")
+    assert "no place for --gpus" in call("submit", "--gpus", "2", "job.sbatch", code=Exit.USAGE).err
+    assert "  ./job.sbatch\n" in call(*words, "--", "./job.sbatch").out
+
+
 def test_a_login_node_that_would_compute_itself_is_warned_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Call
 ) -> None:
