@@ -249,6 +249,15 @@ def _gpus(case: Case) -> Iterator[Finding]:
         yield Finding("mig-slices", "warn", what, "ask for whole GPUs, or for one rank")
 
 
+@rule()
+def _meter(case: Case) -> Iterator[Finding]:
+    """The meter judges ranks that the launcher starts only (docs/meter.md)."""
+    starter = next(iter(case.plan.starters), None)
+    if starter is not None and "RUNNER_METER" in dict(case.plan.env):
+        what = f"{starter.name} starts the ranks itself: --meter prints a rate, and the verdict has none"
+        yield Finding("meter-not-judged", "warn", what, f"--wireup torchrun, and no {starter.name} in the command")
+
+
 @rule("other-world")
 def _starters(case: Case) -> Iterator[Finding]:
     """Programs that start ranks themselves, and would form another world than the one that is asked for."""

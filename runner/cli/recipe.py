@@ -12,6 +12,7 @@ import msgspec
 
 from runner.cli.expect import command as expect
 from runner.cli.options import JSON, answer, by_shell
+from runner.core.errors import UsageError
 from runner.core.invocation import PROGRAM
 from runner.core.text import printable
 from runner.model.output import Problem
@@ -68,7 +69,12 @@ def make_recipe(directory: Path, program: tuple[str, ...], as_json: bool) -> int
     """
     start = Path.cwd()
     new = new_recipe(directory.absolute().name, program, start)
-    copied = write_recipe(new, directory.absolute(), start)
+    try:
+        copied = write_recipe(new, directory.absolute(), start)
+    except OSError as error:
+        raise UsageError(
+            f"the folder cannot be written: {error.strerror}", where=str(directory), fix="name another folder"
+        ) from None
     name = str(directory) if "/" in str(directory) else f"./{directory}"
     lines = [f"{directory / 'recipe.yaml'}: runs {shlex.join(new.recipe.program)} in {new.recipe.image}"]
     lines += [f"  copied: {', '.join(map(str, copied))}"] if copied else []

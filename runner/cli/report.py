@@ -15,6 +15,7 @@ from runner.core.errors import UsageError
 from runner.core.text import gpus_text, settings_text
 from runner.figures.report import writing
 from runner.figures.tables import attempt_columns, goodput_text, run_columns
+from runner.jobs.directory import Run
 from runner.model.report import Report
 from runner.study.directory import find_subjects
 from runner.study.readers import bundle_of, report_of
@@ -37,11 +38,14 @@ def command(
     """Report a STUDY or RUNs: a page for a browser, a picture for slides, tables (CSV) and JSON; the figures here as a
     table.
 
-    Each is an id, a name, the beginning of one, a run's job id or a directory; by default the newest run.
+    Each is an id, a name, the beginning of one, a run's job id or a directory; by default the newest run, or
+    the study that it is of.
     """
     if key is not None and bundle is None:
         raise UsageError("only a bundle is signed", fix="give --bundle FILE")
     named = find_subjects(subjects)
+    if not subjects and isinstance(named[0], Run) and (study := named[0].group) is not None:
+        named = find_subjects((str(study),))
     if bundle is not None:
         made = bundle_of(named, bundle, key)
         say(f"bundle {made.file}, {made.size_bytes} bytes{', signed' if made.signed else ''}, sha256 {made.sha256}")

@@ -47,7 +47,7 @@ class SubmitCommand(JobCommand):
         from runner.cli.batch_script import is_batch_script
 
         own = args[: args.index("--")] if "--" in args else args
-        is_script = not any(word.startswith("--gpus") for word in own) and any(map(is_batch_script, own))
+        is_script = any(map(is_batch_script, own))
         gpus = next(each for each in self.params if each.name == "gpus")
         ctx.meta[_SCRIPT], gpus.required = is_script, not (is_script or "--check" in own)
         try:
@@ -91,14 +91,15 @@ def command(
         what = "neither a sweep nor --write has attempts"
         raise UsageError(what, where="--until-done", fix="leave it out, or submit each run so")
     if context.meta[_SCRIPT]:
-        if sweep or until_done:
-            what = f"a batch script has no --{'sweep' if sweep else 'until-done'}"
-            raise UsageError(what, where=what.split()[-1], fix="give --gpus, and its program after --")
         from runner.cli.batch_script import is_batch_script, run_script
 
-        if not is_batch_script(next(iter(context.params["arguments"]), "")):
+        if is_batch_script(next(iter(context.params["arguments"]), "")):
+            if sweep or until_done:
+                what = f"a batch script has no --{'sweep' if sweep else 'until-done'}"
+                raise UsageError(what, where=what.split()[-1], fix="give --gpus, and its program after --")
+            return run_script(context.params["arguments"], given(context), typed(), **flags)
+        if "gpus" not in given(context):
             raise click.MissingParameter(param=next(each for each in context.command.params if each.name == "gpus"))
-        return run_script(context.params["arguments"], given(context), typed(), **flags)
     if flags.pop("check"):
         fix = f"{PROGRAM} submit job.sbatch --check: a file that is there, with a line #SBATCH"
         raise UsageError("--check reads a batch script, and none is named", where="--check", fix=fix)

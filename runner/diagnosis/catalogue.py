@@ -259,6 +259,8 @@ FAILURES = (
     _said("nccl-not-built-in", r"package doesn't have NCCL built in|ProcessGroupNCCL is only supported with GPUs",
         "NCCL works with GPUs only: torch is a build for processors, or sees no GPU",
         'init_process_group("nccl" if torch.cuda.is_available() else "gloo"), or a torch with CUDA'),
+    _said("no-process-group", r"Default process group has not been initialized",
+        "init_process_group is missing", "call it first (`recipe check FILE`)"),
     _said("file-not-found", r"FileNotFoundError: \[Errno 2\] No such file or directory: '(?P<file>[^']+)'",
         "it does not find {file}",
         "correct the path; a container shows the directory of `submit` (/workspace), the run directory (/results) and "

@@ -173,6 +173,7 @@ def test_a_refusal_names_the_fix_and_can_be_forced(
         ("argument-not-visible", "technion", DATA, SCRATCH, "--mount /home/me/data:/home/me/data"),
         ("argument-not-visible", "technion", DATA, FROM_DATA, "as seen from this directory: data/x.pt"),
         ("environment-not-used", "technion", Observed(unused_environment="/home/me/env"), {}, "--runtime native"),
+        ("meter-not-judged", "technion", SEEN, starts("torchrun t.py", meter=True), "no torchrun in"),
         ("image-of-another-user", "technion", Observed(image_owner="mallory"), {}, "put into the store by mallory"),
         ("rendezvous-at-scale", "technion", SEEN, {"gpus": 128}, "about 2.8 s"),
         ("rendezvous-at-scale", "technion", SEEN, {"gpus": 128}, "4-8 ms"),

@@ -51,6 +51,7 @@ BAD: dict[str, tuple[list[str], Exit, str]] = {
     "no such verb": (["sumbit"], Exit.USAGE, "did you mean 'submit'?"),
     "no GPUs named": (["submit"], Exit.USAGE, "--gpus"),
     "no such batch script": (["submit", "no.sbatch"], Exit.USAGE, "No such file"),
+    "no such batch script, with GPUs": (["submit", "--gpus", "2", "no.sbatch"], Exit.USAGE, "No such file"),
     "no batch script to check": (["submit", "--check", "/tmp/.slurm/no.slurm"], Exit.USAGE, "No such file"),
     "no GPUs": (["submit", *BOX, "0"], Exit.USAGE, "0 GPUs"),
     "GPUs beyond all numbers": (["submit", *BOX, "1" + "0" * 20], Exit.REFUSED, "more than 10000 nodes"),
@@ -90,6 +91,7 @@ BAD: dict[str, tuple[list[str], Exit, str]] = {
     "no permission for the run directory": (sound("--runs", "/sys/runs"), Exit.USAGE, "--runs"),
     "run directory below a file": (sound("--runs", f"{IMAGE}/runs"), Exit.USAGE, "--runs"),
     "image that is a directory": (submit("--image", "/"), Exit.USAGE, "a directory"),
+    "recipe folder that cannot be made": (["recipe", "new", "/sys/x", "--", "true"], Exit.USAGE, "name another folder"),
     "recipe folder without a recipe": (submit("--recipe", "/"), Exit.USAGE, "/recipe.yaml"),
     "engine that is not there": (["build", "pytorch", *NO_ENGINE], Exit.INFRASTRUCTURE, "does not answer"),
     "store that is a file": (["convert", "x", "--store", IMAGE], Exit.USAGE, "--store"),
@@ -155,6 +157,17 @@ def test_a_directory_that_cannot_be_made_is_reported_with_its_variable(
         monkeypatch.setenv(variable, place)
         said = call(*words, code=code).err
         assert variable in said and place in said
+
+
+def test_a_batch_script_takes_no_gpus_and_is_a_program_behind_dashes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Call
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "job.sbatch").write_text("#!/bin/bash\n#SBATCH -N 1\nhostname\n")
+    (tmp_path / "job.sbatch").chmod(0o755)
+    words = ("submit", "--site", "local", "--runtime", "native", "--dry-run", "--gpus", "2")
+    assert "no place for --gpus" in call("submit", "--gpus", "2", "job.sbatch", code=Exit.USAGE).err
+    assert "  ./job.sbatch\n" in call(*words, "--", "./job.sbatch").out
 
 
 def test_a_login_node_that_would_compute_itself_is_warned_of(

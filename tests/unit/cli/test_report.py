@@ -16,7 +16,7 @@ from runner.study.directory import StudyDirectory
 from tests.support.commands import Call
 from tests.support.documents import result
 from tests.support.reports import estimate, loss, measured_run, study_facts
-from tests.support.studies import on_disk
+from tests.support.studies import left_run, measured, on_disk
 from tests.support.studies import study as planned
 
 
@@ -58,6 +58,11 @@ def test_a_study_is_reported_by_its_id_and_what_is_missing_is_named(
     assert [each["row"]["gpus"] for each in made["detailed"]] == [1]
     page = (place / f"report-{study.path.name}/report.html").read_text()
     assert "1 of 2 runs without a proven figure" in page
+
+
+def test_without_a_name_the_study_of_the_newest_run_is_reported(study: StudyDirectory, call: Call) -> None:
+    left_run(study, "g0002-full-r1", measured(100.0))
+    assert result(call("report", "--json").out)["study"]["study"] == study.path.name
 
 
 def test_what_cannot_be_reported_is_refused(study: StudyDirectory, place: Path, call: Call) -> None:

@@ -66,6 +66,8 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "collective operation timeout: WorkNCCL(SeqNum=7, OpType=ALLREDUCE) ran for 600061 milliseconds",),
     "module-not-found": ("/usr/bin/python3: No module named torch.distributed",),
     "nccl-not-built-in": ("[rank1]: RuntimeError: Distributed package doesn't have NCCL built in",),
+    "no-process-group": ("ValueError: Default process group has not been initialized, please make sure to call "
+        "init_process_group.",),
     "file-not-found": ("FileNotFoundError: [Errno 2] No such file or directory: '/home/u/my data/x.pt'",),
     "library-not-found": ("OSError: libcudart.so.12: cannot open shared object file: No such file or directory",),
     "wrong-arguments": ("train.py: error: unrecognized arguments: --lrr 3",),
