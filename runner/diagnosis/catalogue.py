@@ -231,7 +231,7 @@ FAILURES = (
         detail="it ran out of memory: the kernel ended it at {rss_mib:.0f} MiB{limit}"),
     Failure("program-killed", "program signal", r"^SIGKILL$", _BY_SIGNAL,
         "compare the memory that it used ({maxrss}) with what the job had",
-        detail="often out of memory: it had used {rss_mib:.0f} MiB{limit}"),
+        detail="for lack of memory, or by hand: it had used {rss_mib:.0f} MiB{limit}"),
     # kill-on-bad-exit and time limits end the other ranks so. A SIGKILL of theirs takes the launcher, too: a program
     # that was killed and whose launcher could record it was killed by itself, by the kernel for one.
     Failure("ended-by-others", "program signal", r"^SIGTERM$", _BY_SIGNAL,

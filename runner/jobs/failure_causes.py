@@ -95,7 +95,7 @@ def by_the_scheduler(evidence: Evidence) -> Verdict | None:
         unreached = filter(_UNREACHED.search, evidence.rank_quotes.values())
         reasons += [f"before that, in {quote}" for quote in islice(unreached, 1)]
     progress = _progress(evidence) if failure.outcome in ("failed", "cancelled") else []
-    reasons += progress
+    reasons += [*(_disk_full(evidence) if failure.code == "job-killed" else ()), *progress]
     # Ranks that srun could not start on their node: it waits for the others all the same, up to the time limit.
     ends = evidence.task_ends.items()
     missing = [rank for rank, end in ends if end.startswith("launch failed") and rank not in evidence.starts]

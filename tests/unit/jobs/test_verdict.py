@@ -197,7 +197,7 @@ ENDS: dict[str, tuple[Evidence, str, tuple[str, ...]]] = {
     "a program that was killed by itself": (failed(exits={0: {"status": 1, "exit_code": 1, "ended_s": 10.2},
         3: killed(9, ended_s=10.0)}), "failed",
         ("rank 3 on n1 was ended by signal 9 (SIGKILL)",
-        "often out of memory: it had used 0 MiB; the job has all memory of its nodes", "rank 0 failed too")),
+        "for lack of memory, or by hand: it had used 0 MiB; the job has all memory of its nodes", "rank 0 failed too")),
     "a rank that was killed with its launcher": (with_plan(directives=(("mem", "250G"),),
         of=changed(state=FAILED, exits={r: ended(r, **STOPPED) for r in (0, 1, 3)}, task_ends={2: "Killed"})), "failed",
         ("rank 2 on n1 left no exit record; srun reports: Killed", "often out of memory; the job asked for mem=250G")),
@@ -287,6 +287,9 @@ ENDS: dict[str, tuple[Evidence, str, tuple[str, ...]]] = {
         3: killed(11)}), "failed", ("rank 3 on n1 was ended by signal 11 (SIGSEGV)", "rank 2 was then stopped too")),
     # Whatever its ranks left.
     "a job that was killed outright": (changed(state=JobState("ended", "KILLED"), marker=None), "failed", ()),
+    "a job that ended with its disk full": (changed(state=JobState("ended", "KILLED"), marker=None, disk_full=True),
+        "failed", ("the job was killed outright: its script left no end marker",
+        "the disk of the run directory is full")),
     "a job that was cancelled before it could tell": (changed(state=JobState("ended", "KILLED"), marker=None,
         cancelled=Cancelled("ann", "login1", 0.0)), "cancelled", ("the job was cancelled by ann on login1, through "
         "`cancel` or Ctrl-C",)),
