@@ -130,7 +130,7 @@ def job_display(run: Run, *, quiet: bool, named: bool = False) -> Iterator[Calla
     """Show what it is given, for the length of a ``with`` block, on standard error; ``quiet`` shows nothing. The clock
     is the job's, from its submission on, whoever waits and since when. ``named``: it is one of several.
     """
-    name = f"{run.run_id}: " if named else ""
+    name = f"{printable(run.run_id)}: " if named else ""
     submitted = None if quiet else run.submitted
     age_s = max(0.0, time.time() - submitted.submitted_s) if submitted is not None else 0.0
     if quiet:

@@ -15,6 +15,7 @@ from runner.core.columns import Column, as_csv
 from runner.core.errors import UnknownStateError
 from runner.core.hide import hidden_command
 from runner.core.invocation import PROGRAM
+from runner.core.text import printable
 from runner.jobs.collect import nodes_of
 from runner.jobs.comparison import batch_of
 from runner.jobs.directory import Gaps, Run, utc
@@ -134,7 +135,7 @@ def as_reframe(runs: Sequence[ExportedRun]) -> str:
     """A line for each run, for a regular expression. ``none`` stands where there is no figure."""
     lines = []
     for run in runs:
-        name = re.sub(r"\s", "_", run.run) or "-"
+        name = printable(re.sub(r"\s", "_", run.run)) or "-"
         throughput = "none" if run.images_per_s is None else f"{run.images_per_s:.3f}"
         # What the figure may be quoted as; of an arm that is not training as it is, that arm.
         claim = run.figure.claim if run.figure else "demonstration" if run.demonstration else "performance"

@@ -62,6 +62,19 @@ def test_the_clock_is_the_jobs_and_does_not_restart(run: Run, capsys: pytest.Cap
     assert of_several.endswith(f" s] {run.run_id}: running, tasks started 4/4, ended 0/4")
 
 
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_the_name_of_one_of_several_changes_no_terminal(is_terminal: bool) -> None:
+    """A stranger names a run's directory as it likes."""
+    path = "/nowhere/\x1b]0;title\x07"
+    program = SILENT.replace('"/nowhere")), quiet=False', f"{path!r})), quiet=False, named=True")
+    if is_terminal:
+        shown = seconds_shown(program)[0]
+    else:
+        shown = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stderr
+    assert "\\x1b]0;title\\x07: pending" in shown
+    assert "\x1b]0" not in shown
+
+
 @pytest.mark.parametrize(
     ("verdict", "more", "colour"),
     [(Verdict("ran"), {}, "\x1b[32m"), (Verdict("failed"), {}, "\x1b[31m"), (Verdict("cancelled"), {}, "\x1b[33m"),

@@ -94,6 +94,14 @@ def test_what_a_figure_may_be_quoted_as_and_its_unit_stand_in_the_line_of_refram
     assert (WRITERS["csv"]([]).count("\n"), WRITERS["reframe"]([])) == (1, ""), "no run gives valid files"
 
 
+def test_a_line_of_reframe_changes_no_terminal() -> None:
+    """A stranger names a run's directory as it likes."""
+    run = msgspec.structs.replace(FAILED, run="r\x1b]0;title\x07\n\x85\u202e")
+    line = WRITERS["reframe"]([run])
+    assert line == printable(line, keep="\n") and line.count("\n") == 1
+    assert line.startswith("gpu-runner: r\\x1b]0;title\\x07__\\u202e outcome=failed ")
+
+
 def test_the_regular_expression_of_the_page_finds_the_figure_of_a_measured_run_only() -> None:
     given = re.search(r"REGEX = r'(.*)'", PAGE)
     assert given is not None
