@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime, timezone
+from itertools import takewhile
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
@@ -47,7 +48,8 @@ class SubmitCommand(JobCommand):
         from runner.cli.batch_script import is_batch_script
 
         own = args[: args.index("--")] if "--" in args else args
-        is_script = any(map(is_batch_script, own))
+        # Values of options are not looked at where they need not be: they may lie where nothing answers.
+        is_script = not any(word.startswith("--gpus") for word in own) and any(map(is_batch_script, own))
         gpus = next(each for each in self.params if each.name == "gpus")
         ctx.meta[_SCRIPT], gpus.required = is_script, not (is_script or "--check" in own)
         try:
@@ -90,16 +92,17 @@ def command(
     if until_done and (sweep or flags["write"]):
         what = "neither a sweep nor --write has attempts"
         raise UsageError(what, where="--until-done", fix="leave it out, or submit each run so")
-    if context.meta[_SCRIPT]:
-        from runner.cli.batch_script import is_batch_script, run_script
+    from runner.cli.batch_script import is_batch_script, run_script
 
-        if is_batch_script(next(iter(context.params["arguments"]), "")):
-            if sweep or until_done:
-                what = f"a batch script has no --{'sweep' if sweep else 'until-done'}"
-                raise UsageError(what, where=what.split()[-1], fix="give --gpus, and its program after --")
-            return run_script(context.params["arguments"], given(context), typed(), **flags)
-        if "gpus" not in given(context):
+    first = next(iter(context.params["arguments"]), "")  # behind -- it is a program
+    is_script = first in takewhile("--".__ne__, typed()) and is_batch_script(first)
+    if is_script or context.meta[_SCRIPT]:
+        if sweep or until_done:
+            what = f"a batch script has no --{'sweep' if sweep else 'until-done'}"
+            raise UsageError(what, where=what.split()[-1], fix="give --gpus, and its program after --")
+        if not is_script:
             raise click.MissingParameter(param=next(each for each in context.command.params if each.name == "gpus"))
+        return run_script(context.params["arguments"], given(context), typed(), **flags)
     if flags.pop("check"):
         fix = f"{PROGRAM} submit job.sbatch --check: a file that is there, with a line #SBATCH"
         raise UsageError("--check reads a batch script, and none is named", where="--check", fix=fix)

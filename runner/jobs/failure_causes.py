@@ -78,7 +78,7 @@ _FROM_OUTSIDE = frozenset({"job-cancelled", "time-limit", "deadline-missed"})
 def by_the_scheduler(evidence: Evidence) -> Verdict | None:
     """An end that the scheduler itself explains."""
     state = evidence.state
-    if state.name == "KILLED" and evidence.cancelled:  # before its script knew that signal, or because it did not end
+    if state.name == "KILLED" and evidence.cancelled and not evidence.starts:  # before its script knew that signal
         state = msgspec.structs.replace(state, name="CANCELLED")
     failure = find("scheduler state", state.name, f"{state.reason}{' begun' if evidence.hosts else ''}")
     if failure is None:
