@@ -508,6 +508,7 @@ def create(root: Path, label: str, now_s: float, at: Path | None = None) -> Run:
             path = next(path for path in map(root.joinpath, names) if _reserved(path))
         else:
             at.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _check_own(at)  # as it is named, too
             path = at.resolve()
             _check_own(path)
             if any(path.iterdir()):

@@ -79,20 +79,13 @@ def _with_absolute_paths(request: Request, below: Path) -> Request:
         places["hostfile"] = absolute(request.hostfile)
     if request.site is not None and is_path(request.site):
         places["site"] = str(below / request.site)
-    if request.recipe is not None and _is_directory(request.recipe, below):
-        places["recipe"] = str(below / request.recipe)
+    if request.recipe is not None and (recipe := loader.directory_of(request.recipe, below)) is not None:
+        places["recipe"] = str(recipe)
     if request.image is not None and references.is_path(request.image):
         places["image"] = absolute(request.image)
     if request.env_name is not None and "/" in request.env_name:
         places["env_name"] = str(below / request.env_name)
     return msgspec.structs.replace(request, **places)
-
-
-def _is_directory(recipe: str, below: Path) -> bool:
-    """Whether it names a directory, as ``runner.recipes.loader.read_recipe`` says."""
-    if "/" in recipe or recipe in (".", ".."):
-        return True
-    return recipe not in loader.names() and (below / recipe / loader.FILE).is_file()
 
 
 def complete(request: Request) -> Request:

@@ -74,17 +74,12 @@ def read_recipe(name_or_directory: str) -> LoadedRecipe:
     is invalid; says file:line and key.
     """
     shipped = paths.share("recipes") / name_or_directory
-    if "/" in name_or_directory or name_or_directory in (".", ".."):
-        directory = Path(name_or_directory).absolute()
+    if (named := directory_of(name_or_directory, Path())) is not None:
+        directory = named.absolute()
     elif (shipped / FILE).is_file():
         directory = shipped
     elif name_or_directory in every_name():
         directory = paths.configured(f"recipes/{name_or_directory}/{FILE}")[0].parent
-    elif (Path(name_or_directory) / FILE).is_file():
-        directory = Path(name_or_directory).absolute()
-        if whose := files.exchangeable_by(directory):
-            what, fix = f"the recipe is {whose}, and would run as you", f"./{name_or_directory} if you trust its owner"
-            raise UsageError(what, where=f"--recipe {name_or_directory}", fix=fix)
     else:
         what = f"no recipe named {name_or_directory!r}"
         fix = instead(name_or_directory, every_name(), f"recipes: {', '.join(every_name())}, or a directory's path")
@@ -99,6 +94,21 @@ def read_recipe(name_or_directory: str) -> LoadedRecipe:
         _check_option(recipe, key, f"{directory / FILE}: choices")
     _check_limits(recipe, f"{directory / FILE}: limits")
     return LoadedRecipe(recipe, directory)
+
+
+def directory_of(name_or_directory: str, below: Path) -> Path | None:
+    """The directory that this means for who is in ``below``, as ``read_recipe`` has it; None: it is a name. Raises
+    UsageError: others can exchange it, and it is not named by a path.
+    """
+    directory = below / name_or_directory
+    if "/" in name_or_directory or name_or_directory in (".", ".."):
+        return directory
+    if name_or_directory in every_name() or not (directory / FILE).is_file():
+        return None
+    if whose := files.exchangeable_by(directory):
+        what, fix = f"the recipe is {whose}, and would run as you", f"./{name_or_directory} if you trust its owner"
+        raise UsageError(what, where=f"--recipe {name_or_directory}", fix=fix)
+    return directory
 
 
 def _check_limits(recipe: Recipe, where: str) -> None:

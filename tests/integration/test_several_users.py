@@ -46,7 +46,7 @@ from runner.model.job import Submitted
 from runner.model.request import Request
 from runner.preparation.environment import prepare_environment
 from runner.preparation.new_recipe import new_recipe, write_recipe
-from runner.preparation.request import check_foreign
+from runner.preparation.request import check_foreign, make_request
 from runner.recipes.loader import read_recipe
 from runner.study import directory as studies
 from runner.study import run
@@ -100,8 +100,9 @@ def looked_up(name: str, target: Path) -> tuple[Path, str] | None:
     return known.path, store.stranger(known)
 
 
-def test_a_groups_store_serves_all_of_the_group(place: Path) -> None:
-    target = store_of(place, ALICE, 0o2775, GROUP)
+@pytest.mark.parametrize("mode", [0o2775, 0o3775])
+def test_a_groups_store_serves_all_of_the_group(place: Path, mode: int) -> None:
+    target = store_of(place, ALICE, mode, GROUP)
     first, second = image(place), image(place, "x/z:1", OTHER)
     made, path, _ = run_as(ALICE, convert, first, target, umask=0o077, groups=(GROUP,))
     assert made
@@ -356,6 +357,11 @@ def test_no_run_is_made_below_a_strangers_directory(place: Path, monkeypatch: py
     outcome = outcome_as(ALICE, directory.create, root, "x", 0.0)
     assert f"below {root.parent}, which is user" in outcome.what
     assert not list(root.iterdir())
+
+    own, link = owned(place / "own", ALICE), place / "carols/link"
+    link.symlink_to(own)
+    assert "which is user" in outcome_as(ALICE, directory.create, root, "x", 0.0, link).what
+    assert not list(own.iterdir())
 
     def is_made() -> bool:
         return directory.create(root, "x", 0.0).path.parent == root
@@ -681,7 +687,8 @@ def test_a_strangers_recipe_is_named_by_its_path(place: Path, monkeypatch: pytes
         recipe.write_text(f"name: {name}\ndescription: x\nprogram: [x]\nimage: x\n")
     monkeypatch.chdir(place)
     assert [run_as(ALICE, read_recipe, name).recipe.name for name in ("own", "./carols")] == ["own", "carols"]
-    assert "the recipe is user" in outcome_as(ALICE, read_recipe, "carols").what
+    for read, named in ((read_recipe, "carols"), (make_request, {"gpus": 1, "recipe": "carols"})):
+        assert "the recipe is user" in outcome_as(ALICE, read, named).what
     (owned(place / "work", ALICE) / "train.py").write_text("import horovod.torch\n")
     folder, new = owned(place / "folder", CAROL, 0o777), new_recipe("mine", ("python", "train.py"), place / "work")
     assert "the folder is user" in outcome_as(ALICE, write_recipe, new, folder, place / "work").what

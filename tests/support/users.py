@@ -1,5 +1,6 @@
 """Code that is run as another user of this machine, with that user's real rights: needs root."""
 
+import ctypes
 import os
 import pickle
 import shutil
@@ -20,6 +21,7 @@ UNPRIVILEGED = 65534
 # Three users and a group, by numbers that no system gives out.
 ALICE, BOB, CAROL = 61001, 61002, 61003
 GROUP = 61100
+_PR_SET_DUMPABLE = 4  # linux/prctl.h
 
 
 def become(uid: int, *, reads: bool = False) -> tuple[str, ...]:
@@ -111,3 +113,4 @@ def _become(uid: int, groups: tuple[int, ...], umask: int) -> None:
     os.setgroups(groups)
     os.setresgid(uid, uid, uid)
     os.setresuid(uid, uid, uid)
+    ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 1)  # as after exec: its children may use its /proc/PID/fd

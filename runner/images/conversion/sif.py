@@ -8,6 +8,7 @@ spython's converter of Dockerfiles is not used: it drops stages and keeps ``SHEL
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from runner.core import process
 from runner.core.errors import InfrastructureError, RefusedError
-from runner.core.files import key_of
+from runner.core.files import key_of, temporary_directory
 from runner.core.progress import Progress
 from runner.images.conversion.engine_source import engine_image
 from runner.images.conversion.publishing import ABOUT, Contents, Conversion, Maker, about_of, publish
@@ -85,7 +86,12 @@ def sif_maker(source: Source, write: Callable[[Path], None]) -> Maker:
 
     def make(out: Path, progress: Progress) -> Contents:
         progress.step(f"building a SIF of {source.name}")
-        write(out)
+        if out.parent.is_symlink():  # in a store of others (``store.partial``), where a builder may not follow
+            with temporary_directory() as private:
+                write(private / "image")
+                shutil.copyfile(private / "image", out)
+        else:
+            write(out)
         progress.step("verifying")
         about = about_of(image_files.content(out, ABOUT, "sif"))
         return Contents(sum(image_files.entries(out, "sif").values()), about)

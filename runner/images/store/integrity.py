@@ -60,7 +60,7 @@ def verified(image: StoredImage) -> StoredImage:
             why = f"it cannot be listed: {error.done.last_lines(1)}"
     mtime_ns = image.mtime_ns if why else image.path.stat().st_mtime_ns
     checked = msgspec.structs.replace(image, broken=why, mtime_ns=mtime_ns)
-    if image.sha256 and checked != image:
+    if image.sha256 and checked != image and stored_image.is_described(image):
         with suppress(InfrastructureError):
             stored_image.write_sidecar(checked)
     return checked

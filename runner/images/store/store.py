@@ -32,7 +32,7 @@ import msgspec
 from runner.core import files as atomic
 from runner.core import files as file_system
 from runner.core import paths, process_identity
-from runner.core.errors import InfrastructureError, UsageError
+from runner.core.errors import InfrastructureError, RunnerError, UsageError
 from runner.core.files import key_of
 from runner.images import reference as references
 from runner.images.store import owners
@@ -110,15 +110,25 @@ def lease_path(key: str, store: Path) -> Path:
 @contextmanager
 def partial(key: str, store: Path) -> Iterator[Path]:
     """The file in the making, in a directory of this process that no other user can enter: one could exchange it, or
-    have a program write elsewhere through a link. ``publish`` gives it its final name. Nothing is left of it.
+    have a program write elsewhere through a link. ``publish`` gives it its final name. Nothing is left of it. Where
+    others may rename the directory, the path leads to it by this process's handle, whatever has its name by then.
     """
     own = store / f".{key}.partial~{process_identity.unique()}"
     with writing(own):
         own.mkdir(mode=0o700)
+        handle = os.open(own, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    at = own if file_system.closed_to_others(own) else Path(f"/proc/{os.getpid()}/fd/{handle}")
     try:
-        yield own / "image"
+        about = os.fstat(handle)
+        if about.st_uid != os.geteuid() or about.st_mode & 0o077:
+            raise InfrastructureError("another user has put a directory in the place of ours", where=str(own))
+        yield at / "image"
+    except RunnerError as error:
+        error.where = error.where.replace(str(at), str(own))
+        raise
     finally:
         shutil.rmtree(own, ignore_errors=True)
+        os.close(handle)
 
 
 def sweep(key: str | None, store: Path) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 import stat
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -125,7 +127,7 @@ def read_sidecar(path: Path) -> StoredImage | None:
     except OSError as error:
         raise unreadable(sidecar, error) from error
     try:
-        image = msgspec.json.decode(raw, type=StoredImage, dec_hook=lambda kind, value: kind(value))
+        image = _decoded(raw)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise InfrastructureError(
             f"the sidecar of a stored image cannot be read: {error}",
@@ -133,6 +135,23 @@ def read_sidecar(path: Path) -> StoredImage | None:
             fix="delete it with its image file and convert the image again",
         ) from error
     return msgspec.structs.replace(image, path=path)
+
+
+def is_described(image: StoredImage) -> bool:
+    """Whether a sidecar of the caller says just this. It is opened once: where another user may rename, one of his may
+    have lain there when the image was read.
+    """
+    with (
+        suppress(OSError, msgspec.MsgspecError, ValueError, RecursionError),
+        files.open_regular(sidecar_path(image.path)) as file,
+    ):
+        is_own = os.fstat(file.fileno()).st_uid == os.geteuid()
+        return is_own and msgspec.structs.replace(_decoded(file.read(_LARGEST)), path=image.path) == image
+    return False
+
+
+def _decoded(raw: bytes) -> StoredImage:
+    return msgspec.json.decode(raw, type=StoredImage, dec_hook=lambda kind, value: kind(value))
 
 
 def write_sidecar(image: StoredImage, *, mode: int | None = None) -> None:

@@ -249,3 +249,14 @@ def test_a_script_is_not_refused_where_the_job_may_see_other_files(tmp_path: Pat
     refuse(tmp_path / "gone" / "\0", line)
     with pytest.raises(UsageError, match=r"no file trian\.py"):
         refuse(tmp_path, line, Mount("/data", "/data"), runs=Path("/proc"), runs_here=True)
+
+
+def test_a_recipe_beside_the_settings_is_not_that_of_the_directory_where_one_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RUNNER_CONFIG", str(tmp_path / "config/config.yaml"))
+    for place in ("config/recipes/theirs", "work/theirs", "work/here"):
+        (tmp_path / place).mkdir(parents=True)
+        (tmp_path / place / "recipe.yaml").touch()
+    named = [make_request({"gpus": 1, "recipe": name}, tmp_path / "work").recipe for name in ("theirs", "here")]
+    assert named == ["theirs", str(tmp_path / "work/here")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import struct
 from pathlib import Path
 
@@ -10,9 +11,13 @@ import pytest
 from runner.cli import run
 from runner.core import process
 from runner.core.errors import Exit, InfrastructureError, RefusedError
+from runner.core.progress import Silent
 from runner.images.conversion import sif as apptainer_build
+from runner.images.conversion.publishing import publish
+from runner.images.packing.rootfs import Config
 from runner.images.store import image_files, store
 from runner.images.store.stored_image import StoredImage
+from runner.images.writable_root import tree_image
 from runner.preparation.choices import pin
 from tests.support.squashfs import published, sif_of
 from tests.support.submissions import sound
@@ -101,3 +106,20 @@ def test_a_reference_stands_for_the_newest_file(sif: Path, tmp_path: Path, capfd
     store.remove(newest.path)
     assert run(job) == Exit.REFUSED
     assert "convert --format sif x/horovod:1" in capfd.readouterr().err
+
+
+def test_in_a_store_of_several_users_the_builder_writes_where_no_other_renames(sif: Path, tmp_path: Path) -> None:
+    shared, wrote = tmp_path / "shared", []
+    shared.mkdir()
+    shared.chmod(0o2775)
+
+    def write(out: Path) -> None:
+        wrote.append(out)
+        shutil.copyfile(sif, out)
+
+    source = tree_image(tmp_path / "tree", "x:1", "sha256:" + "a" * 64, "", Config())
+    maker = apptainer_build.sif_maker(source, write)
+    made = publish(maker, Silent(), store_dir=shared).image
+    assert made.path.read_bytes() == sif.read_bytes()
+    assert shared not in wrote[0].parents
+    assert not wrote[0].parent.is_symlink()

@@ -53,6 +53,13 @@ def test_a_good_one_is_good(image: StoredImage) -> None:
     assert integrity.problem(foreign) == integrity.verified(foreign).broken == ""
 
 
+def test_a_sidecar_of_another_user_is_not_written_again_as_ones_own(image: StoredImage) -> None:
+    """That one lay here when it was read, and ours was put back during the check."""
+    read = msgspec.structs.replace(image, digest="sha256:" + "e" * 64, mtime_ns=1)
+    assert integrity.verified(read).mtime_ns != 1
+    assert known(image) == image
+
+
 @pytest.mark.parametrize("left", [0, 7, 96, 4096])
 def test_a_file_that_is_cut_off_is_seen_at_a_glance(image: StoredImage, left: int) -> None:
     os.truncate(image.path, left)

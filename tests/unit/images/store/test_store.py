@@ -119,6 +119,22 @@ def test_a_removal_that_is_cut_off_leaves_no_image_without_a_record(
     assert store.everything(tmp_path) == ()
 
 
+def test_what_is_in_the_making_is_written_past_a_directory_that_another_member_put_in_its_place(tmp_path: Path) -> None:
+    shared, private = tmp_path / "store", tmp_path / "id_rsa"
+    shared.mkdir()
+    shared.chmod(0o2775)
+    private.write_text("private")
+    with store.partial("k", shared) as made:
+        [directory] = shared.glob(".k.partial*")
+        directory.rename(shared / "kept")
+        directory.mkdir()
+        (directory / "image").symlink_to(private)
+        subprocess.run(["tee", made], input=b"hsqs", stdout=subprocess.DEVNULL, check=True)
+        image = store.publish(made, StoredImage(path=shared / "x.sqsh", reference="x:1"))
+    assert private.read_text() == "private"
+    assert image.path.read_bytes() == b"hsqs"
+
+
 @pytest.mark.parametrize("link", ["symbolic", "hard"])
 def test_what_others_put_in_a_files_place_gives_them_no_right_to_a_private_file(tmp_path: Path, link: str) -> None:
     shared, private = tmp_path / "store", tmp_path / "id_rsa"
