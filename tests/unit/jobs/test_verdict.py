@@ -291,8 +291,8 @@ ENDS: dict[str, tuple[Evidence, str, tuple[str, ...]]] = {
         "failed", ("the job was killed outright: its script left no end marker",
         "the disk of the run directory is full")),
     "a job that was cancelled before it could tell": (changed(state=JobState("ended", "KILLED"), marker=None,
-        cancelled=Cancelled("ann", "login1", 0.0), starts={}, exits={}, reports={}), "cancelled", ("the job was cancelled by ann on login1, through "
-        "`cancel` or Ctrl-C",)),
+        cancelled=Cancelled("ann", "login1", 0.0), starts={}, exits={}, reports={}), "cancelled",
+        ("the job was cancelled by ann on login1, through `cancel` or Ctrl-C",)),
 }  # fmt: skip
 
 
