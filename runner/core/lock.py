@@ -230,11 +230,12 @@ def _create(path: Path, owner: str) -> int | None:
     try:
         return _written(path, owner)  # a file system may have no hard links
     except FileExistsError:
-        return None
+        pass
     except OSError as error:
-        if error.errno == errno.EPERM and _appears(path):
-            return None
-        raise
+        if error.errno != errno.EPERM or not _appears(path):
+            raise
+    holder = read_lease(path)  # ours all the same, where sshfs still knows the number of links from before
+    return os.open(path, os.O_WRONLY | os.O_NOFOLLOW) if holder is not None and holder.owner == owner else None
 
 
 def _written(path: Path, owner: str) -> int:

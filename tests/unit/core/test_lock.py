@@ -237,3 +237,14 @@ def test_an_interrupt_while_the_lock_is_made_leaves_none(tmp_path: Path, monkeyp
     with pytest.raises(KeyboardInterrupt), leased(tmp_path / "lock", print):
         pass
     assert list(tmp_path.iterdir()) == []
+
+
+def test_who_is_told_an_old_number_of_links_knows_its_lease_by_its_mark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.fstat
+    monkeypatch.setattr(os, "fstat", lambda handle: os.stat_result((*real(handle)[:3], 1, *real(handle)[4:])))
+    handle = lock._create(tmp_path / "claim", "mark")
+    assert handle is not None
+    os.close(handle)
+    assert lock._create(tmp_path / "claim", "other") is None
