@@ -239,7 +239,7 @@ def test_an_interrupt_while_the_lock_is_made_leaves_none(tmp_path: Path, monkeyp
     assert list(tmp_path.iterdir()) == []
 
 
-def test_who_is_told_an_old_number_of_links_knows_its_lease_by_its_mark(
+def test_an_old_number_of_links_hides_no_lease(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = os.fstat
