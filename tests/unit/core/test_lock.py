@@ -239,9 +239,7 @@ def test_an_interrupt_while_the_lock_is_made_leaves_none(tmp_path: Path, monkeyp
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_old_number_of_links_hides_no_lease(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_old_number_of_links_hides_no_lease(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = os.fstat
     monkeypatch.setattr(os, "fstat", lambda handle: os.stat_result((*real(handle)[:3], 1, *real(handle)[4:])))
     handle = lock._create(tmp_path / "claim", "mark")
