@@ -57,8 +57,8 @@ def run_script(
     except OSError as error:
         raise UsageError(f"it cannot be read: {error.strerror}", where=words[0], fix="name a batch script") from None
     if others := sorted(set(given) - _TAKES):
-        option = FIELDS[others[0]][0] if others[0] in FIELDS else others[0]
-        what = f"the script is submitted as it is, and has no place for --{option.replace('_', '-')}"
+        option = FIELDS.get(others[0], others)[0].replace("_", "-")
+        what = f"the script is submitted as it is, and has no place for --{option}"
         fix = f"write it there as #SBATCH; or see our command: `{PROGRAM} submit {shlex.quote(words[0])} --check`"
         raise UsageError(what, where=words[0], fix=fix)
     if check:

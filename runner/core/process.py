@@ -10,12 +10,13 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, NoReturn
 
+from runner.core import process_identity
 from runner.core.errors import InfrastructureError, RunnerError, UnknownStateError
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ DEVNULL = subprocess.DEVNULL
 STDOUT = subprocess.STDOUT
 TimeoutExpired = subprocess.TimeoutExpired
 _ADOPT_ORPHANS = 36  # PR_SET_CHILD_SUBREAPER of prctl(2)
-_END_S = 10.0
+_END_S, _PAUSE_S = 10.0, 0.01  # a process that was killed is gone a little later
 
 
 @dataclass(frozen=True)
@@ -241,7 +242,7 @@ def nothing_left() -> Iterator[None]:
     import ctypes  # few run what is not trusted
 
     adopt = ctypes.CDLL(None).prctl
-    before = _children()
+    before = {each.pid for each in process_identity.children()}
     adopt(_ADOPT_ORPHANS, 1)
     try:
         yield
@@ -252,28 +253,19 @@ def nothing_left() -> Iterator[None]:
             adopt(_ADOPT_ORPHANS, 0)
 
 
-def _end_all_but(before: frozenset[int]) -> None:
+def _end_all_but(before: Container[int]) -> None:
     """End all children, and the orphans that become ours with the end of each: while one lives, there is a child."""
     until = time.monotonic() + _END_S
-    while left := _children() - before:
+    while left := [each for each in process_identity.children() if each.pid not in before]:
         for child in left:
-            with suppress(ProcessLookupError, PermissionError):
-                os.kill(child, signal.SIGKILL)
+            with suppress(PermissionError):
+                process_identity.send(child, signal.SIGKILL)
             with suppress(ChildProcessError):
-                os.waitpid(child, os.WNOHANG)
+                os.waitpid(child.pid, os.WNOHANG)
         if time.monotonic() > until:
             what = "what the command has left running cannot be ended, and could change files while they are packed"
-            raise InfrastructureError(what, where=f"process {min(left)}", fix="end it, and do this again")
-        time.sleep(0.01)
-
-
-def _children() -> frozenset[int]:
-    found = set()
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):
-            if int(path.read_bytes().rpartition(b")")[2].split()[1]) == os.getpid():
-                found.add(int(path.parent.name))
-    return frozenset(found)
+            raise InfrastructureError(what, where=f"process {left[0].pid}", fix="end it, and do this again")
+        time.sleep(_PAUSE_S)
 
 
 def start(

@@ -11,7 +11,7 @@ import re
 import signal
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal
@@ -28,12 +28,13 @@ class Entry:
 
     Attributes:
         start: when the process started, clock ticks since boot. session: the process id of its session's leader.
-        running: whether it is neither a zombie nor dead.
+        parent: that of its parent, which changes while it runs. running: whether it is neither a zombie nor dead.
     """
 
     pid: int
     start: int
     session: int
+    parent: int = field(compare=False)
     running: bool
 
 
@@ -43,7 +44,7 @@ def entry(pid: int) -> Entry | None:
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
     except OSError:
         return None
-    return Entry(pid, int(fields[19]), int(fields[3]), fields[0] not in (b"Z", b"X"))
+    return Entry(pid, int(fields[19]), int(fields[3]), int(fields[1]), fields[0] not in (b"Z", b"X"))
 
 
 def is_running(pid: int, start: int) -> bool:
@@ -53,10 +54,17 @@ def is_running(pid: int, start: int) -> bool:
 
 def session(leader: int) -> Iterator[Entry]:
     """The running processes of a session; the kernel gives its number to no other process meanwhile."""
-    for path in Path("/proc").iterdir():
-        process = entry(int(path.name)) if path.name.isdecimal() else None
-        if process is not None and process.running and process.session == leader:
-            yield process
+    return (each for each in _every() if each.running and each.session == leader)
+
+
+def children() -> Iterator[Entry]:
+    """Those of this process, also zombies."""
+    return (each for each in _every() if each.parent == os.getpid())
+
+
+def _every() -> Iterator[Entry]:
+    numbers = (int(path.name) for path in Path("/proc").iterdir() if path.name.isdecimal())
+    return filter(None, map(entry, numbers))
 
 
 def send(process: Entry, number: int) -> None:

@@ -15,6 +15,7 @@ from tests.support.batch_scripts import rows, script_of
 from tests.support.commands import Runner, ran
 from tests.support.documents import result
 from tests.support.repositories import git, repository
+from tests.support.users import AS_ROOT
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.integration
@@ -105,7 +106,7 @@ def test_a_job_that_waits_can_be_cancelled(job: Callable[..., Any], sbatch: Call
     assert result(job("status", job_id, "--json").out)["verdict"]["outcome"] == "cancelled"
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="another user's job needs root")
+@AS_ROOT
 def test_a_job_of_another_user_is_refused(job: Callable[..., Any], sbatch: Callable[..., str], tmp_path: Path) -> None:
     job_id = sbatch("--uid=65534", "--chdir=/tmp", "--output=/dev/null", "--wrap=sleep 1")
     for verb in ("status", "show", "logs", "wait", "cancel", "shell"):

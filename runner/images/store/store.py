@@ -248,7 +248,11 @@ def name_path(name: str, store: Path, form: Form) -> Path:
 
     Another user's is never replaced: beside it, ``HASH.UID`` says what the name stands for in this user's view.
     """
-    return _directory_of_names(store) / (key_of(name) if form == "squashfs" else key_of(name, form))
+    return _directory_of_names(store) / _file_of_name(name, form)
+
+
+def _file_of_name(name: str, form: Form) -> str:
+    return key_of(name) if form == "squashfs" else key_of(name, form)
 
 
 def _directory_of_names(store: Path) -> Path:
@@ -281,7 +285,7 @@ def _existing_names(name: str, store: Path, form: Form, *, vouched: bool) -> tup
     """The files that say what the name stands for: those of believed owners first, of these the last confirmed.
     ``vouched``: only those of believed owners (``owners``).
     """
-    key, refs = name_path(name, store, form).name, []
+    key, refs = _file_of_name(name, form), []
     for names in _directories_of_names(store):
         kept = _is_kept(names, store)
         for path in (names / key, *names.glob(f"{key}.*")):

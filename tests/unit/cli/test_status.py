@@ -37,7 +37,7 @@ from tests.support.commands import Call
 from tests.support.documents import result
 from tests.support.evidence import start as rank_start
 from tests.support.plans import PLAN
-from tests.support.users import ALICE
+from tests.support.users import ALICE, AS_ROOT
 
 Start = Callable[[str], Run]
 
@@ -96,7 +96,7 @@ def test_a_job_that_was_cancelled_before_it_started_has_no_log(start: Start, cal
     assert runner(["wait", run.run_id]) == Exit.PROGRAM_FAILED
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="takes two users")
+@AS_ROOT
 def test_the_job_of_another_users_run_directory_is_not_cancelled(start: Start, call: Call) -> None:
     run = start("exec sleep 60")
     job = run.read("job.json", Submitted)

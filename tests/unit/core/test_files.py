@@ -31,7 +31,7 @@ from runner.images.reference import parse
 from runner.images.sources import layered
 from runner.jobs.directory import Run
 from tests.support.limits import largest_file
-from tests.support.users import ALICE, open_directory
+from tests.support.users import ALICE, AS_ROOT, open_directory
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -219,7 +219,7 @@ def test_what_others_may_have_put_in_a_files_place_is_not_read(tmp_path: Path, i
             layered.opener(tmp_path / "code.diff")()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
+@AS_ROOT
 @pytest.mark.parametrize("name", ["RUNNER_STATE", "RUNNER_CACHE"])
 def test_a_directory_that_another_user_makes_after_it_was_looked_for_is_refused(
     monkeypatch: pytest.MonkeyPatch, name: str

@@ -211,18 +211,8 @@ def test_torch_compiles_no_header_from_a_directory_that_another_user_may_have_ma
 
 @pytest.mark.parametrize("name", caches.TRACES)
 def test_what_torch_leaves_of_a_hang_is_in_the_run_directory_unless_it_is_placed(tmp_path: Path, name: str) -> None:
-    words = [
-        sys.executable,
-        LAUNCH,
-        "--run",
-        str(tmp_path),
-        "--caches",
-        "home",
-        "--",
-        "sh",
-        "-c",
-        f'echo "${caches.TRACES[0]}"',
-    ]
+    placed = ("--run", str(tmp_path), "--caches", "home")
+    words = [sys.executable, LAUNCH, *placed, "--", "sh", "-c", f'echo "${caches.TRACES[0]}"']
     (tmp_path / "ranks").mkdir()
     assert ran(words, env=own_variables(tmp_path)).out == f"{tmp_path}/nccl/trace_rank_\n"
     assert ran(words, env=own_variables(tmp_path) | {name: "/x"}).out in ("/x\n", "\n")

@@ -25,7 +25,7 @@ from runner.planning.plan import plan
 from runner.render import folded, statement
 from runner.sites.loader import read_site
 from tests.support.shell_files import library, stand_in
-from tests.support.users import ALICE
+from tests.support.users import ALICE, AS_ROOT
 
 RECIPE = Recipe(name="r", description="", image="i", program=("python3", "main.py"))
 
@@ -160,7 +160,7 @@ def test_ranks_that_a_script_of_ours_starts_keep_their_place_in_the_world(via: s
     assert {*place, "RUNNER_NODE"} <= options
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="takes two users")
+@AS_ROOT
 @pytest.mark.parametrize(
     ("planted", "code"),
     [

@@ -32,7 +32,7 @@ from runner.model.verdict import Verdict
 from tests.support.evidence import leave
 from tests.support.limits import largest_file
 from tests.support.reports import measured_run
-from tests.support.users import ALICE, BOB, open_directory, outcome_as
+from tests.support.users import ALICE, AS_ROOT, BOB, open_directory, outcome_as
 
 
 def silent(_line: str) -> None:
@@ -92,7 +92,7 @@ def test_without_room_nothing_changes(report: Report, tmp_path: Path) -> None:
     assert {path.name: path.read_text() for path in (tmp_path / "old").iterdir()} == {"report.html": "earlier"}
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
+@AS_ROOT
 def test_without_permission_the_message_says_where(report: Report) -> None:
     with open_directory() as place:
         (place / "closed").mkdir(mode=0o755)
@@ -101,7 +101,7 @@ def test_without_permission_the_message_says_where(report: Report) -> None:
         assert list((place / "closed").iterdir()) == []
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
+@AS_ROOT
 def test_a_directory_that_another_user_could_exchange_for_a_link_gets_no_report(report: Report) -> None:
     with open_directory() as place:
         os.chown(place, BOB, BOB)

@@ -14,6 +14,7 @@ import pytest
 
 from runner.core.files import sha256
 from runner.images.sources import blobs
+from tests.support.users import AS_ROOT
 
 CONTENT = b"a layer" * 1000
 DIGEST = f"sha256:{sha256(CONTENT)}"
@@ -51,7 +52,7 @@ def test_layers_and_documents_are_private_from_their_first_byte_on(kept: Path) -
     assert mode(kept) == 0o600
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="takes two users")
+@AS_ROOT
 def test_another_users_layer_is_reported_in_words(kept: Path) -> None:
     blobs.keep(DIGEST, CONTENT)
     for directory in kept.parents:

@@ -58,6 +58,14 @@ class Caches:
         os.close(self._handle)
 
 
+def apart(env: Mapping[str, str], run_dir: str | None) -> dict[str, str]:
+    """Variables that keep torch from names in /tmp where the directory of ``prepare`` does not; none that is set."""
+    found = {name: value for name, value in SWITCHES.items() if name not in env}
+    if run_dir is not None and env.keys().isdisjoint(TRACES):
+        found[TRACES[0]] = os.path.join(run_dir, "nccl", "trace_rank_")
+    return found
+
+
 def prepare(env: Mapping[str, str], node: str, job: str, *, home: bool) -> Caches | None:
     """The caches of this rank; None where every variable is set, or no directory can be made.
 

@@ -250,17 +250,13 @@ class Launch:
             return {}
         node, home = self.node_name or self.host, self.options.caches == "home"
         self.caches = caches.prepare(self.env, node, self._job(), home=home)
-        made = {name: value for name, value in caches.SWITCHES.items() if name not in self.env}
-        if self.options.run_dir is not None and self.env.keys().isdisjoint(caches.TRACES):
-            made[caches.TRACES[0]] = os.path.join(self.options.run_dir, "nccl", "trace_rank_")
-        if self.caches is None:
-            return made
-        if here.rank == 0 and not caches.HOME.keys().isdisjoint(self.caches.variables):
+        made = caches.apart(self.env, self.options.run_dir)
+        made.update({} if self.caches is None else self.caches.variables)
+        if here.rank == 0 and self.caches is not None and not caches.HOME.keys().isdisjoint(made):
             self._say(
                 "note: the home directory is not visible in here. What programs cache there (models, data sets) is in "
                 f"{self.caches.path} until the job ends; --mount and --env XDG_CACHE_HOME=... keep it elsewhere"
             )
-        made.update(self.caches.variables)
         return {name: value for name, value in made.items() if name not in self.options.unset}
 
     def _meet(self, here: world.World, token: str) -> wireup.Meeting | None:
