@@ -105,7 +105,8 @@ def _check_own(directory: Path, user: int, what: str, variable: str) -> None:
     """Once a process where it is there; before that, another user may still make it. Raises RefusedError: others may
     write to it, or exchange it.
     """
-    check = _check_found if os.path.exists(directory) else _check_found.__wrapped__  # noqa: PTH110 -- Path.exists raises if closed
+    # Path.exists raises where a directory above is closed.
+    check = _check_found if os.path.exists(directory) else _check_found.__wrapped__  # noqa: PTH110
     check(directory, user, what, variable)
 
 
