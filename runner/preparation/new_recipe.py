@@ -222,7 +222,7 @@ def draft(recipe: Recipe, options: Sequence[ProgramOption]) -> str:
     lines = [
         f"name: {quoted(recipe.name)}",
         f"description: {quoted(recipe.description)}",
-        "# The image that the job runs in; `submit --image` overrides it.",
+        "# The image that the job runs in, unless it is native; `submit --image` overrides it.",
         f"image: {quoted(recipe.image)}",
         "# It starts in the copy of this folder that each run keeps.",
         f"program: [{', '.join(map(quoted, recipe.program))}]",

@@ -39,7 +39,7 @@ def write(report: Report, directory: Path, say: Callable[[str], None]) -> Report
     check(directory)
     place = next(each for each in (directory, *directory.absolute().parents) if each.exists())
     if not os.access(place, os.W_OK | os.X_OK):  # said before the pictures are made
-        raise _cannot_be_written(os.strerror(errno.EACCES), directory)
+        raise _cannot_be_written(errno.EACCES, directory)
     tables = csv_files(report)
     names = tuple(name for name in NAMES if name in tables or name in (PAGE, PICTURE, FACTS))
     complete = msgspec.structs.replace(report, files=names)
@@ -53,7 +53,7 @@ def write(report: Report, directory: Path, say: Callable[[str], None]) -> Report
             check(directory)
             _replace_all(directory, contents)
     except OSError as error:
-        raise _cannot_be_written(error.strerror, directory) from None
+        raise _cannot_be_written(error.errno or errno.EIO, directory) from None
     return complete
 
 
@@ -70,9 +70,10 @@ def csv_files(report: Report) -> dict[str, str]:
     return tables
 
 
-def _cannot_be_written(why: str | None, directory: Path) -> InfrastructureError:
-    fix = "free space there, or name another directory with -o; what was there is as it was"
-    return InfrastructureError(f"the report cannot be written: {why}", where=str(directory), fix=fix)
+def _cannot_be_written(number: int, directory: Path) -> InfrastructureError:
+    room = "free space there, or " if number in (errno.ENOSPC, errno.EDQUOT) else ""
+    fix = f"{room}name another directory with -o; what was there is as it was"
+    return InfrastructureError(f"the report cannot be written: {os.strerror(number)}", where=str(directory), fix=fix)
 
 
 def check(directory: Path) -> None:
