@@ -122,7 +122,7 @@ def _end(slurm: Runner, inside: Daemons, path: Path, way: str) -> bool:
         subprocess.run([slurm.clients / "scancel", *way.split()[1:], job], check=True, timeout=60)
         return True
     # The pattern does not match its own text in the shell that looks for it.
-    inside.inside("sh", "-c", 'grep -la "$0" /proc/[0-9]*/cmdline | cut -d/ -f3 | xargs -r kill -KILL', _script(job))
+    inside.inside("sh", "-c", 'pkill -KILL -f "$0" || [ $? -eq 1 ]', _script(job))  # 1: all had ended
     return True
 
 
