@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from runner import __version__
-from runner.core.errors import Exit, InfrastructureError, RunnerError, UsageError
+from runner.core.errors import Exit, InfrastructureError, RefusedError, RunnerError, UsageError
 from runner.core.invocation import PROGRAM
 from runner.core.text import instead, printable
 
@@ -81,6 +81,7 @@ _ELSEWHERE = "use another directory: RUNNER_CACHE, RUNNER_STATE, RUNNER_STORE or
 _FIXES = {
     **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS, errno.EEXIST, errno.ENOTDIR), _ELSEWHERE),
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), f"free space there, or {_ELSEWHERE}"),
+    errno.EKEYREJECTED: "its own job can have done that: nothing is run or ended by it; submit the job anew",
 }
 
 
@@ -206,7 +207,8 @@ def run(argv: list[str] | None = None) -> int:  # noqa: PLR0911 (one for each wa
         # A disk, a permission, a path: for the user to fix; the system's message says what is wrong.
         where = str(error.filename or "this command")
         fix = _FIXES.get(error.errno or 0, "")
-        reported = InfrastructureError(error.strerror or str(error), where=where, fix=fix)
+        kind = RefusedError if error.errno == errno.EKEYREJECTED else InfrastructureError
+        reported = kind(error.strerror or str(error), where=where, fix=fix)
         click.echo(f"error: {_shown(str(reported))}", err=True)
         return _document(reported, words)
     except ModuleNotFoundError as error:

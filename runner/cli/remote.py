@@ -273,6 +273,9 @@ class _Connection:
         if directory.is_symlink() or status.st_mode & 0o077 or files.exchangeable_by(directory):
             fix = "remove it; it is made anew, for you alone"
             raise RefusedError("ssh's sockets would lie where others can reach them", where=str(directory), fix=fix)
+        if site.ssh.config and (whose := files.exchangeable_by(Path(site.ssh.config))):
+            what, fix = f"this is {whose}, and may name any program", "name one of your own: `config:` below `ssh:`"
+            raise RefusedError(what, where=f"{site.ssh.config}, of the site {site.name}", fix=fix)
         options = [word for each in _OPTIONS.items() for word in ("-o", "=".join(each))]
         config = ["-F", site.ssh.config] if site.ssh.config else []
         socket = f"{directory}/{files.key_of(site.login, site.ssh.config)[:16]}"

@@ -50,6 +50,7 @@ CODE_FILES = "code-files.json"  # which files the copy of the user's code had wh
 VERSIONS = "versions"  # what programs say of themselves: on the first node; NODE behind it, or `-NODE`: on each
 NODES = "nodes"  # the job's nodes, in the order in which ranks fill them
 RESULT, EXIT, ENDED, CANCELLED, VERDICT = "result.json", "exit.json", "ended.json", "cancelled.json", "verdict.json"
+_ORDERS = (PLAN, REQUEST, COMMAND, JOB)  # by which something is run or ended later
 # Of a study or a sweep: its run directories are DIRECTORY/launches/LAUNCH/RUN.
 STUDY, SWEEP, LAUNCHES, LOG = "study.json", "sweep.json", "launches", "launches.log"
 CHAIN_END = "ended"  # of a chain, too: why no attempt follows; its attempts (chain.sh) write and read it
@@ -323,14 +324,18 @@ class Run:
 
     def read(self, name: str, kind: type[T]) -> T | None:
         """The JSON file ``name`` as ``kind``; None where it is not there or not whole. Raises OSError: it is there and
-        cannot be read.
+        cannot be read, or is an order that something else than this user's gpu-runner changed, such as the job's
+        container, to which the run directory is mounted.
         """
         try:
-            return decoded(files.read_below(self.path, name), kind)
+            value = decoded(content := files.read_below(self.path, name), kind)
         except (FileNotFoundError, NotADirectoryError, files.UnusableFileError):
             return None
         except (ValueError, RecursionError, msgspec.ValidationError):
             return None
+        if name in _ORDERS and self._is_changed_order(name, content):
+            raise OSError(errno.EKEYREJECTED, "changed since the run was submitted", str(self.path / name))
+        return value
 
     def write(self, name: str, value: msgspec.Struct | Mapping[str, Any], at: Path | None = None) -> None:
         """Write ``value`` as JSON, whole or not at all. Undecodable bytes in strings survive as escapes.
@@ -345,7 +350,10 @@ class Run:
             document["made_of"] = self._made_of()
             document["seal"] = self._seal(document)
             self._keep_first(f"{document['made_of']} {document['outcome']}\n")
-        files.write_private((at or self.path) / name, json.dumps(document, indent=2) + "\n")
+        text = json.dumps(document, indent=2) + "\n"
+        if name in _ORDERS and is_linked(self):
+            self._note_order(f"{files.sha256(text.encode())}  {name}\n")
+        files.write_private((at or self.path) / name, text)
 
     def keep(self, name: str, value: msgspec.Struct | Mapping[str, Any]) -> None:
         """``write``, where the run is this user's: what another one leaves, such as root, its owner could not read."""
@@ -401,6 +409,20 @@ class Run:
         lines.append(files.tree_hash(recipe_programs(self.path / "recipe")))
         return files.sha256("\n".join(lines).encode())
 
+    def _note_order(self, line: str) -> None:
+        """Keep the hash of an order that is about to be written, where no job's container is given a place."""
+        orders().mkdir(mode=0o700, parents=True, exist_ok=True)
+        with open(orders() / self.run_id, "a", encoding="ascii", opener=_private) as file:
+            file.write(line)
+
+    def _is_changed_order(self, name: str, content: bytes) -> bool:
+        """Whether it is none that was written here; False where none is known, of a copy or of an older version."""
+        with suppress(OSError):
+            lines = files.read_bytes(orders() / self.run_id).decode("ascii", "replace").splitlines()
+            known = [line for line in lines if line.endswith(f"  {name}")]
+            return bool(known) and f"{files.sha256(content)}  {name}" not in known and is_linked(self)
+        return False
+
     def _there(self, name: str) -> bytes:
         """A file's bytes; empty where it is not there. Raises OSError: that is not known now."""
         try:
@@ -430,6 +452,15 @@ def seal(text: str) -> str:
 def judgements() -> Path:
     """What runs were made of when they were first judged, a file for each; and the last line of each study's log."""
     return paths.state_dir() / "judged"
+
+
+def orders() -> Path:
+    """The hashes of each run's plan, request, command line and submission, as they were written; a file for each."""
+    return paths.state_dir() / "orders"
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW, files.PRIVATE)
 
 
 def keep_judgement(name: str, text: str) -> None:
@@ -555,7 +586,7 @@ def _check_own(directory: Path) -> None:
 def discard(run: Run) -> None:
     """Remove a run that was never submitted, and its entry in the list of runs."""
     shutil.rmtree(run.path, ignore_errors=True)
-    for own in (index(), judgements()):
+    for own in (index(), judgements(), orders()):
         with suppress(OSError):
             (own / run.run_id).unlink()
 
@@ -642,5 +673,6 @@ def _reserved(path: Path) -> bool:
             path.rmdir()
             return False
         link.unlink()  # link of a deleted run
+        (orders() / path.name).unlink(missing_ok=True)
         link.symlink_to(path)
     return True

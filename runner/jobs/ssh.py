@@ -1,6 +1,6 @@
 """ssh into a running job: by the user's sshd behind a step's standard input, or by the site's on its node.
 
-RUN/ssh/RANK/    for its owner alone
+.ssh-RUN/RANK/   beside the run directory, which the job's container may write to; for its owner alone
     key, host_key, known_hosts, authorized_keys, sshd_config      of the user's sshd
     session      what each session runs on the node (ssh-session.sh); config: for ssh, scp and rsync on this machine
 """
@@ -96,7 +96,7 @@ def _prepared(run: Run, rank: int) -> Path:
     others may write to those above, and could change the job's script as well. No other user's process gets to this
     sshd.
     """
-    directory = run.path / "ssh" / str(rank)
+    directory = run.path.with_name(f".ssh-{run.run_id}") / str(rank)
     if (directory / "sshd_config").exists():
         return directory
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -16,7 +16,14 @@ from runner.images.store.stored_image import StoredImage
 from tests.support.commands import Runner, extended, ran
 from tests.support.rank_records import has_started
 from tests.support.shells import typed_into
-from tests.support.ssh_sessions import allowing, assert_ssh_scp_and_a_tunnel, nodes_with_sshd, ssh_into, waiting_job
+from tests.support.ssh_sessions import (
+    allowing,
+    assert_ssh_scp_and_a_tunnel,
+    directory_of_ssh,
+    nodes_with_sshd,
+    ssh_into,
+    waiting_job,
+)
 from tests.support.sshd import free_port
 from tests.support.users import ALICE, AS_ROOT, become, open_directory
 from tests.support.waiting import until
@@ -45,7 +52,7 @@ def test_the_session_of_the_page(allowed: Runner, squashfs: StoredImage, tmp_pat
     shown = dedent(page[page.index("    $ ssh ") :].partition("\n\n")[0])
     run = waiting_job(allowed, "--name", "train", "--runtime", "charliecloud", "--image", squashfs.digest)
     (tmp_path / "model.pt").write_bytes(b"weights")
-    config = shlex.quote(f"{run}/ssh/0/config")
+    config = shlex.quote(str(directory_of_ssh(run) / "config"))
     lines = [f'{name}() {{ command {name} -F {config} "$@"; }}' for name in ("ssh", "scp")]
     for line in shown.splitlines():
         if line.startswith("$ "):
@@ -57,13 +64,13 @@ def test_the_session_of_the_page(allowed: Runner, squashfs: StoredImage, tmp_pat
 
 def test_another_key_user_or_host_is_refused(allowed: Runner) -> None:
     run = waiting_job(allowed, "--runtime", "native")
-    name, directory, ssh = run.name, run / "ssh/0", ssh_into(allowed, run)
-    assert {path.stat().st_mode & 0o077 for path in (run / "ssh", directory)} == {0}
+    name, directory, ssh = run.name, directory_of_ssh(run), ssh_into(allowed, run)
+    assert {path.stat().st_mode & 0o077 for path in (directory.parent, directory)} == {0}
     assert {path.name for path in directory.iterdir() if path.stat().st_mode & 0o077} <= {"key.pub", "host_key.pub"}
     ran(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", run / "other"])
-    (directory / "config").write_text((directory / "config").read_text().replace("/ssh/0/key", "/other"))
+    (directory / "config").write_text((directory / "config").read_text().replace("/0/key", "/other"))
     assert "Permission denied (publickey)" in ssh(name, "true", code=255).err
-    (directory / "config").write_text((directory / "config").read_text().replace("/other", "/ssh/0/key"))
+    (directory / "config").write_text((directory / "config").read_text().replace("/other", "/0/key"))
     assert "Permission denied (publickey)" in ssh("-l", "daemon", name, "true", code=255).err
     (directory / "known_hosts").write_text(f"{name} {(run / 'other.pub').read_text()}")
     assert "Host key verification failed" in ssh(name, "true", code=255).err
@@ -100,7 +107,7 @@ def test_by_the_sshd_of_the_site(nodes: Box, tmp_path: Path) -> None:
     server = subprocess.Popen(
         [nodes.bin_dir / "srun", f"--jobid={job}", "--overlap", "--ntasks=1", *sshd], stdin=subprocess.DEVNULL
     )
-    of_user = ("-F", f"{run}/ssh/0/config", "-i", f"{tmp_path}/user", "-o", "StrictHostKeyChecking=no")
+    of_user = ("-F", f"{directory_of_ssh(run)}/config", "-i", f"{tmp_path}/user", "-o", "StrictHostKeyChecking=no")
     client = [f"{nodes.bin_dir}/in-box", "env", f"HOME={tmp_path}"]
     try:
         until(lambda: f":{port:04X} " in ran([nodes.bin_dir / "in-box", "cat", "/proc/net/tcp"]).out, "it listens")
@@ -121,7 +128,7 @@ def test_a_site_that_says_nothing_of_it_refuses(nodes: Box, tmp_path: Path) -> N
     says = "the site box says neither `user_sshd: true` nor `ssh_to_nodes: true`"
     assert says in runner(*own, code=3).err and not runner.runs.exists()
     run = runner.submitted(has_started(1), "submit", "--gpus", "1", "--runtime", "native", "--", "sleep", "60")
-    assert says in runner("shell", "--ssh", run.name, code=3).err and not (run / "ssh").exists()
+    assert says in runner("shell", "--ssh", run.name, code=3).err and not directory_of_ssh(run).exists()
     runner("cancel", run.name, code=0)
     for words in (("--ssh", "--", "ls"), ("--stdio",), ("--ssh", "--stdio")):
         assert "--ssh takes no command" in runner("shell", *words, code=2).err

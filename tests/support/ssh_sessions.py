@@ -40,9 +40,14 @@ def serves(url: str) -> bool:
     return False
 
 
+def directory_of_ssh(run: Path) -> Path:
+    """What `shell --ssh` has written for rank 0 of a run."""
+    return run.with_name(f".ssh-{run.name}") / "0"
+
+
 def ssh_into(runner: Runner, run: Path, program: str = "ssh") -> Callable[..., Output]:
     """The real program, with the configuration that ``shell --ssh`` has written."""
-    config = run / "ssh/0/config"
+    config = directory_of_ssh(run) / "config"
 
     def call(*words: str, code: int = 0) -> Output:
         return ran([program, "-F", config, *words], code=code, timeout_s=120, env=runner.environment())
@@ -54,7 +59,9 @@ def waiting_job(runner: Runner, *options: str) -> Path:
     words = ("--gpus", "1", *options, "--", "sleep", "900")
     run = runner.submitted(has_started(1), "submit", *words, timeout_s=120)
     said = runner("shell", "--ssh", run.name, code=0)
-    assert said.out.startswith(f"Host {run.name}\n") and f"ssh -F '{run}/ssh/0/config' {run.name}" in said.err
+    assert (
+        said.out.startswith(f"Host {run.name}\n") and f"ssh -F '{directory_of_ssh(run)}/config' {run.name}" in said.err
+    )
     return run
 
 
@@ -75,7 +82,15 @@ def assert_ssh_scp_and_a_tunnel(runtime: str, box: Box, image: str, directory: P
     assert ssh(name, "stat -c %s /tmp/there; rm /tmp/there").out == "3000000\n"  # in the container, where there is one
 
     here, there = free_port(), free_port()
-    words = ["ssh", "-F", str(run / "ssh/0/config"), "-L", f"{here}:127.0.0.1:{there}", name, SERVES.format(port=there)]
+    words = [
+        "ssh",
+        "-F",
+        str(directory_of_ssh(run) / "config"),
+        "-L",
+        f"{here}:127.0.0.1:{there}",
+        name,
+        SERVES.format(port=there),
+    ]
     with subprocess.Popen(words, env=allowed.environment(), stdin=subprocess.DEVNULL) as tunnel:
         try:
             until(partial(serves, f"http://127.0.0.1:{here}"), "it serves through the tunnel")

@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,8 +15,10 @@ from hypothesis import strategies as st
 from runner.cli import remote
 from runner.core.errors import RefusedError, UsageError
 from runner.jobs import mirror
+from runner.model.site import SshFacts
 from runner.sites.loader import names, read_site
 from tests.support.hostile import HOSTILE
+from tests.support.users import AS_ROOT, BOB
 
 SHELLS = ("sh", "bash")
 SCRIPT = Path(remote.__file__).with_name("remote.sh")
@@ -89,6 +92,21 @@ def test_a_login_is_no_option_and_no_shell_code(login: str, tmp_path: Path) -> N
     (tmp_path / "sites/odd.yaml").write_text(json.dumps({"name": "odd", "extends": "local", "login": login}))
     with pytest.raises(UsageError, match="is no login"):
         read_site("odd")
+
+
+@AS_ROOT
+def test_a_configuration_of_ssh_that_another_user_may_change_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A site file of theirs may name it, and it any program."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    config = tmp_path / "ssh_config"
+    config.touch()
+    site = msgspec.structs.replace(read_site("far"), ssh=SshFacts(config=str(config)))
+    remote._Connection(site)
+    os.chown(config, BOB, BOB)
+    with pytest.raises(RefusedError, match=f"this is user {BOB}'s, and may name any program"):
+        remote._Connection(site)
 
 
 def test_the_program_is_hashed_and_sent_with_all_that_installs_it() -> None:

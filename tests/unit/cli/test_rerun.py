@@ -13,6 +13,7 @@ import pytest
 
 from runner.cli.rerun import image_line
 from runner.core.errors import Exit
+from runner.jobs.directory import orders
 from runner.model.plan import PlannedImage
 from tests.support import documents
 from tests.support.commands import Call
@@ -93,6 +94,9 @@ def test_what_was_not_recorded_is_reported(project: Path, call: Call) -> None:
     assert "no difference kept" in call("show", "--diff", code=Exit.USAGE)[1]
     directory = Path(str(shown["directory"]))
     for name in ("request.json", "command.json"):
+        (directory / name).write_text((directory / name).read_text().replace("probe", "allreduce"))
+        said = call("rerun", "@1", code=Exit.REFUSED)[1]
+        assert f"changed since the run was submitted\n  where: {directory / name}" in said
         (directory / name).unlink()
     said = call("rerun", directory.name, code=Exit.USAGE)[1]
     assert "no recorded command line" in said
@@ -110,6 +114,7 @@ def test_what_cannot_be_repeated_is_refused_with_the_reason(project: Path, call:
     shutil.rmtree(project)
     assert "cannot be used: No such file" in refusal()
     (directory / "request.json").unlink()
+    (orders() / directory.name).unlink()  # as of an older version
     for arguments, folder, why in (
         (["box", "start"], "/", "no recorded command line"),
         (["submit", "--gpus", "1"], "/\0", "cannot be used: embedded null byte"),

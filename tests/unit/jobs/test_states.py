@@ -18,7 +18,7 @@ from runner.core.errors import Exit, InfrastructureError, RunnerError, UnknownSt
 from runner.jobs.directory import Run
 from runner.jobs.life import standing
 from runner.jobs.scripts import end_of
-from runner.jobs.states import Left, launch_state, left_by, never_began, query, scheduler_of
+from runner.jobs.states import Left, cancel_run, launch_state, left_by, never_began, query, scheduler_of
 from runner.jobs.submission import Submission, submit
 from runner.model.job import ExitMarker, JobState, SchedulerRecord, Submitted
 from runner.model.step import JobScript
@@ -107,6 +107,27 @@ def test_programs_that_another_user_may_change_are_run_only_for_runs_of_ones_own
         run.keep("job.json", record)
         assert run.content("job.json") == before, "nothing is left in another's"
     assert not (tmp_path / "planted").exists()
+
+
+def test_what_a_job_changed_in_its_run_directory_is_no_order(submission: Submit, tmp_path: Path) -> None:
+    """Its container may write there, and would name programs of its own, or another job for `cancel`."""
+    clients = tmp_path / "clients"
+    clients.mkdir()
+    for name, body in (("sbatch", "echo 7"), ("squeue", ""), ("scancel", "")):
+        stand_in(clients, name, f"echo {name} >>{tmp_path}/called; {body}")
+    own = submission(clients)
+    evil = own.path / "evil"
+    evil.mkdir()
+    stand_in(evil, "squeue", f"touch {tmp_path}/planted")
+    document = json.loads(own.content("job.json"))
+    for changed in ({"clients": str(evil)}, {"job_id": "8"}, {"place": "/elsewhere"}):
+        files.write(own.path / "job.json", json.dumps(document | changed).encode())
+        for verb in (standing, cancel_run):
+            with pytest.raises(OSError, match="changed since the run was submitted"):
+                verb(own)
+    assert not (tmp_path / "planted").exists() and (tmp_path / "called").read_text() == "sbatch\n"
+    own.write("job.json", msgspec.convert(document, Submitted))
+    assert scheduler_of(own)[1] == "7"
 
 
 def test_programs_are_run_where_they_were_when_they_were_looked_at(tmp_path: Path) -> None:

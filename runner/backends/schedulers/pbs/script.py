@@ -87,7 +87,8 @@ def _lines(plan: Plan, step: StepSpec, files: tuple[Path, ...]) -> Iterator[str]
         yield from (script_parts.BEFORE_RANKS, ranks, "runner_finish $!\n")
         return
     yield "# One task for each GPU. A signal or the time limit ends them; the launchers read `notices` near that."
-    yield from (": >notices", "runner_warn() { echo USR1 >>notices; }", "set -m", ranks, "runner_children[0]=$!")
+    yield from ("exec {runner_notices}>notices", """runner_warn() { echo USR1 >&"$runner_notices"; }""")
+    yield from ("set -m", ranks, "runner_children[0]=$!")
     yield from (f"runner_supervise {plan.walltime_s} 0   # seconds", "runner_exit_as_supervised\n")
 
 

@@ -72,12 +72,19 @@ runner_record_versions() {
 
 runner_node_versions() { :; }   # of each node, with its name behind them; slurm.sh knows them
 
+# Leaves its input as the file $1, whole; through no link: what a container is given to write to, it may have put there.
+runner_leave() {
+  local runner_part="$1.$RANDOM$RANDOM"
+  { (set -C; cat >"$runner_part") && mv -fT "$runner_part" "$1"; } || rm -f "$runner_part"
+}
+
 # Near the time limit: checkpoint and leave. The launchers read `notices`: a signal of srun's would also end what serves
 # a container's file system. At a cancel: the step ends, and then the script.
 runner_pass_signals() {
   runner_step=
-  : >notices
-  trap 'echo USR1 >>"$runner_run/notices"' USR1
+  rm -f notices
+  exec {runner_notices}>notices
+  trap 'echo USR1 >&"$runner_notices"' USR1
   trap 'kill -TERM "$runner_step" 2>/dev/null' TERM
 }
 
@@ -95,8 +102,7 @@ runner_wait() {
 # Waits for the step, and leaves its exit status as a record and as the script's own.
 runner_finish() {
   runner_wait "$1"
-  printf '{"job":"%s","exit":%d,"end_s":%d}\n' "$runner_job" "$runner_exit" "$(date +%s)" \
-    >exit.json.part && mv -f exit.json.part exit.json
+  printf '{"job":"%s","exit":%d,"end_s":%d}\n' "$runner_job" "$runner_exit" "$(date +%s)" | runner_leave exit.json
   exit "$runner_exit"
 }
 

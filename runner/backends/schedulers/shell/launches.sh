@@ -27,10 +27,9 @@ runner_term() {   # every launch that runs
 }
 
 runner_end() {   # run directory, exit status, why: for a script that could not write it
-  [ -e "$1/exit.json" ] || {
-    printf '{"job":"%s","exit":%d,"end_s":%d,"why":"%s"}\n' "$runner_job" "$2" "$(date +%s)" "$3" \
-      >"$1/exit.json.part" && mv -f "$1/exit.json.part" "$1/exit.json"
-  }
+  [ -e "$1/exit.json" ] ||
+    printf '{"job":"%s","exit":%d,"end_s":%d,"why":"%s"}\n' "$runner_job" "$2" "$(date +%s)" "$3" |
+    runner_leave "$1/exit.json"
 }
 
 # When the nodes of a launch that has ended are free again; slurm-launches.sh knows more.

@@ -24,8 +24,8 @@ runner_be_job() {
 runner_mark() {
   local runner_code=$?
   if declare -F runner_at_end >/dev/null; then runner_at_end; fi
-  printf '{"job":"%s","exit":%d,"end_s":%d,"why":"%s"}\n' "$runner_job" "$runner_code" "$(date +%s)" \
-    "$runner_why" >exit.json.part && mv -f exit.json.part exit.json
+  printf '{"job":"%s","exit":%d,"end_s":%d,"why":"%s"}\n' "$runner_job" "$runner_code" "$(date +%s)" "$runner_why" |
+    runner_leave exit.json
 }
 
 runner_end_at_signals() {

@@ -6,6 +6,7 @@ each here; tests/integration/test_hostile_scripts.py makes hundreds.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -14,6 +15,7 @@ from hypothesis import given, settings
 
 from runner.backends.runtimes import runtime
 from runner.backends.schedulers import render
+from runner.backends.schedulers.script_parts import COMMON
 from runner.core.errors import UsageError
 from runner.model.backends import RUNTIMES
 from runner.model.plan import PlannedImage
@@ -21,6 +23,7 @@ from runner.model.request import Mount, Recipe, Request
 from runner.model.site import NodeShape, Site
 from runner.planning.plan import plan
 from runner.render import sbatch_directive
+from tests.support.commands import ran
 from tests.support.hostile import HARD, HOSTILE
 from tests.support.recording import direct, slurm
 from tests.support.recording.direct import HERE, HOSTS, executed, script
@@ -43,6 +46,18 @@ def test_hard_values_arrive_without_a_scheduler(via: str) -> None:
     env = {"T_NOTE": HARD, "T_LINES": "one\ntwo\t*"}
     assert direct.arrives_or_is_refused(via, ARGUMENTS, env, HARD, ["/data/My Sets"], f"/m/{HARD}")
     assert direct.arrives_or_is_refused(via, ARGUMENTS, env, HARD, ["/data/My Sets"], f"/m/{HARD}", HARD)
+
+
+def test_what_a_script_leaves_goes_through_no_link_of_a_container(tmp_path: Path) -> None:
+    (tmp_path / "private").write_text("mine")
+    for target in ("private", "directory"):
+        (tmp_path / "directory").mkdir(exist_ok=True)
+        (tmp_path / "exit.json").unlink(missing_ok=True)
+        (tmp_path / "exit.json").symlink_to(target)
+        ran(["bash", "-c", '. "$0"; echo left | runner_leave exit.json', COMMON], cwd=tmp_path)
+        assert (tmp_path / "exit.json").read_text() == "left\n" and not (tmp_path / "exit.json").is_symlink()
+    assert (tmp_path / "private").read_text() == "mine"
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["directory", "exit.json", "private"]
 
 
 @settings(max_examples=150, deadline=None)
