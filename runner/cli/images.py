@@ -124,7 +124,7 @@ def edit(
     if whose := store.stranger(stored):
         say(f"warning: {whose} put this image into the store, and alone vouches for what it holds")
     tool = writable_root.find_tool(tool_name)
-    result = editing.new_name(stored, name)
+    result = editing.new_name(stored, name, of_stranger=bool(whose))
     editing.check(stored, tool, target)
     with ExitStack() as stack:
         with display(quiet=as_json) as progress:

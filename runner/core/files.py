@@ -45,18 +45,21 @@ def closed_to_others(path: Path) -> Path | None:
     return real if path.is_absolute() else None
 
 
-def exchangeable_by(directory: Path) -> str:
+def exchangeable_by(directory: Path, *, made: bool = False) -> str:
     """Whose directory it is, or one above it or a link on the way there, in words, where another user could exchange
     what this one makes there, or lead it elsewhere; else empty. Who may write by the group, the owner trusts. Trusted
     are root, accounts of the system, and those that RUNNER_TRUST names; of a directory above that others may not write
     to, also the owner where it is of a group that this user was put into (a project's; who has the same login group may
-    be anybody). What is not there yet will be this user's. Raises OSError.
+    be anybody). What is not there yet will be this user's, unless it was ``made``: then another user had theirs there,
+    and took it away. Raises OSError.
     """
     real, unknown, trusted = directory.resolve(), unmapped_user(), None
     for each in dict.fromkeys((real, *real.parents, *reversed(_way(directory)))):
         try:
             status = each.lstat()
         except FileNotFoundError:
+            if made:
+                return "not there any more"
             continue
         is_link, whose = stat.S_ISLNK(status.st_mode), ""
         # Any may write a link; where others may not, it is of those who may write to its directory, which comes, too.

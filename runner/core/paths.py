@@ -97,24 +97,24 @@ def cache(name: str) -> Path:
     return directory / name
 
 
-def _check_cache(directory: Path) -> None:
-    _check_own(directory, os.geteuid(), "the cache directory", "RUNNER_CACHE")
+def _check_cache(directory: Path, *, made: bool = False) -> None:
+    _check_own(directory, os.geteuid(), "the cache directory", "RUNNER_CACHE", made=made)
 
 
-def _check_own(directory: Path, user: int, what: str, variable: str) -> None:
+def _check_own(directory: Path, user: int, what: str, variable: str, *, made: bool = False) -> None:
     """Once a process where it is there; before that, another user may still make it. Raises RefusedError: others may
     write to it, or exchange it.
     """
     # Path.exists raises where a directory above is closed.
     check = _check_found if os.path.exists(directory) else _check_found.__wrapped__  # noqa: PTH110
-    check(directory, user, what, variable)
+    check(directory, user, what, variable, made=made)
 
 
 @lru_cache
-def _check_found(directory: Path, _user: int, what: str, variable: str) -> None:
+def _check_found(directory: Path, _user: int, what: str, variable: str, *, made: bool) -> None:
     whose = ""
     with suppress(OSError):  # who uses it will say what is wrong
-        whose = files.exchangeable_by(directory)
+        whose = files.exchangeable_by(directory, made=made)
         if not whose and directory.stat().st_mode & stat.S_IWOTH:
             whose = "everybody's to write to"
     if whose:
@@ -135,7 +135,7 @@ def ensure_directory(directory: Path) -> Path:
     above = cache_dir()
     if directory == above or above in directory.parents:
         above.mkdir(parents=True, exist_ok=True)
-        _check_cache(above)
+        _check_cache(above, made=True)
         if not _is_marked(above) and (is_ours(above) or not any(above.iterdir())):
             (above / MARKER).write_text(f"{_SIGNATURE}\n{_OWNER}\n")
     directory.mkdir(parents=True, exist_ok=True)

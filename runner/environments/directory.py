@@ -156,8 +156,8 @@ def user_directory(scratch: str) -> Path:
 
 
 def check_own(place: Path, fix: str = "name another directory") -> None:
-    """Refuse a directory in which another user could exchange what is made, or run, there. Raises OSError."""
-    if whose := files.exchangeable_by(place):
+    """Refuse a directory, which is there, in which another user could exchange what is made, or run. Raises OSError."""
+    if whose := files.exchangeable_by(place, made=True):
         raise RefusedError(f"{place.name} is {whose}: what is there runs as you", where=str(place), fix=fix)
 
 

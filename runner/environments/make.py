@@ -239,7 +239,7 @@ def _current(inputs: str, root: Path) -> Environment | None:
 def _made(spec: EnvironmentSpec, inputs: str, root: Path, progress: Progress, given: Given) -> Environment:
     places, before = places_of(spec, root, inputs, given), directory.read(root)
     if given.packages is not None:
-        wheels.keep_collected(given.packages)
+        wheels.keep_collected(given.packages, progress.line)
     environment, work = Path(places.environment), Path(places.work)
     with locked(Path(places.lock), progress.step):  # a script whose starter was killed may still be running
         _clear(root, keep=(Path(before.directory),) if before and before.directory else ())

@@ -41,12 +41,15 @@ _KEPT = frozenset(("etc/rc", "etc/rc.local", "etc/environment", "etc/fstab"))
 _VARIABLE = re.compile(r"([A-Za-z_]\w*)=(.*)")
 
 
-def new_name(image: StoredImage, wanted: str | None) -> str:
-    """The name of the result: the wanted one, else the image's with ``-edited`` behind its tag."""
+def new_name(image: StoredImage, wanted: str | None, *, of_stranger: bool = False) -> str:
+    """The name of the result: the wanted one, else the image's with ``-edited`` behind its tag; ``of_stranger``: who
+    could have chosen any.
+    """
     if wanted is not None:
         return str(references.parse(wanted))
-    if references.is_path(image.reference) or image.reference.startswith("sha256:"):
-        raise UsageError("the image has no name", where=image.reference, fix="name the result: --name NAME:TAG")
+    if of_stranger or references.is_path(image.reference) or image.reference.startswith("sha256:"):
+        what = "the image has no name" + " of yours" * of_stranger
+        raise UsageError(what, where=image.reference, fix="name the result: --name NAME:TAG")
     parsed = references.parse(image.reference)
     tag = parsed.tag or "latest"
     return str(replace(parsed, tag=tag if tag.endswith(_SUFFIX) else tag[: 128 - len(_SUFFIX)] + _SUFFIX, digest=""))

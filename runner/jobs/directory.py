@@ -577,7 +577,7 @@ def make_root(root: Path) -> Path:
 
 def _check_own(directory: Path) -> None:
     """Refuse a place where others could exchange a job's script before it is started. Raises OSError, UsageError."""
-    if whose := files.exchangeable_by(directory):
+    if whose := files.exchangeable_by(directory, made=True):
         what = f"this directory is {whose}: another user could exchange what your job is started from"
         fix = "name a directory of your own: --runs, or --write, DIR; RUNNER_TRUST=NAME,... trusts accounts of the site"
         raise UsageError(what, where=str(directory), fix=fix)

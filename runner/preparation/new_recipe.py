@@ -134,19 +134,19 @@ def write_recipe(new: NewRecipe, directory: Path, start: Path) -> tuple[Path, ..
     target = directory / FILE
     if os.path.lexists(target):
         raise RefusedError("there is a recipe already", where=str(target), fix="name another folder, or edit that file")
-    if whose := atomic.exchangeable_by(directory):
-        what = f"the folder is {whose}: another user could exchange what would run as you"
-        raise RefusedError(what, where=str(directory), fix="name another folder")
     to_copy = [file for file in new.files if not _is_same(start / file, directory / file)]
     taken = next((file for file in to_copy if os.path.lexists(directory / file)), None)
     if taken is not None:
         fix = "name another folder, or remove that file"
         raise RefusedError("there is another file of this name", where=str(directory / taken), fix=fix)
+    directory.mkdir(parents=True, exist_ok=True)
+    if whose := atomic.exchangeable_by(directory, made=True):
+        what = f"the folder is {whose}: another user could exchange what would run as you"
+        raise RefusedError(what, where=str(directory), fix="name another folder")
     for file in to_copy:
         copy = directory / file
         copy.parent.mkdir(parents=True, exist_ok=True)
         atomic.write(copy, (start / file).read_bytes(), mode=(start / file).stat().st_mode & 0o755)
-    directory.mkdir(parents=True, exist_ok=True)
     atomic.write(target, new.text.encode())
     return tuple(to_copy)
 

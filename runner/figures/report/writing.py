@@ -50,7 +50,7 @@ def write(report: Report, directory: Path, say: Callable[[str], None]) -> Report
     contents[FACTS] = f"{json.dumps(msgspec.to_builtins(complete), indent=1)}\n".encode()
     try:
         with _directory(directory), locked(directory, say, limit_s=_LIMIT_S):
-            check(directory)
+            check(directory, made=True)
             _replace_all(directory, contents)
     except OSError as error:
         raise _cannot_be_written(error.errno or errno.EIO, directory) from None
@@ -76,14 +76,14 @@ def _cannot_be_written(number: int, directory: Path) -> InfrastructureError:
     return InfrastructureError(f"the report cannot be written: {os.strerror(number)}", where=str(directory), fix=fix)
 
 
-def check(directory: Path) -> None:
-    """Refuse a directory that holds something else.
+def check(directory: Path, *, made: bool = False) -> None:
+    """Refuse a directory that holds something else; ``made``: it is there by now.
 
     Raises:
         UsageError: it is no directory, or not empty and no report; or others could exchange it.
     """
     try:
-        if whose := files.exchangeable_by(directory):
+        if whose := files.exchangeable_by(directory, made=made):
             what = f"this directory is {whose}: another user could exchange the report, or lead it elsewhere"
             raise UsageError(what, where=str(directory), fix="name a directory of your own with -o")
         foreign = sorted(

@@ -191,7 +191,7 @@ def _check_packages(framework: str, packages: PackageDirectory, progress: Progre
     # Those of a framework may be gigabytes, and are not used here: the base has its own.
     parts = (package_directory.HOROVOD, package_directory.COMPILED)
     package_directory.check(packages.path, packages.manifest, progress, parts=parts)
-    wheels.keep_collected(packages)
+    wheels.keep_collected(packages, progress.line)
 
 
 def build_labels(framework: str, inputs: str, base: str, base_digest: str, builder: str = "") -> dict[str, str]:

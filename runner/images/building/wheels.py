@@ -65,16 +65,20 @@ def keep_built(base: str, directory: Path) -> None:
             keep(base, key, wheel.name, wheel.read_bytes())
 
 
-def keep_collected(packages: PackageDirectory) -> None:
-    """Keep the wheels of Horovod that were collected with other packages: each on its shelf again.
+def keep_collected(packages: PackageDirectory, say: Callable[[str], None]) -> None:
+    """Keep the wheels of Horovod that were collected with other packages: each on its shelf again; but for those that
+    another user can change, whose word it would be alone in which base they were made.
 
     Earlier collections do not tell where a wheel was made: theirs are left where they are.
     """
     for name, path in packages.files(COMPILED):
         if name.count("/") == 2:
+            if (closed := files.closed_to_others(path)) is None:
+                say(f"the wheel {path} is not used: another user can change it")
+                continue
             target = paths.cache("wheels") / name
             paths.ensure_directory(target.parent)
-            files.write(target, path.read_bytes())
+            files.write(target, closed.read_bytes())
 
 
 def _place(base: str, key: str) -> Path:

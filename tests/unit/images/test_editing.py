@@ -57,9 +57,9 @@ def test_the_result_has_a_name_of_its_own(reference: str, wanted: str | None, na
 
 
 def test_an_image_without_a_name_wants_one_for_the_result() -> None:
-    for reference in ("/some/file.sqsh", "sha256:" + "a" * 64):
+    for reference, of_stranger in (("/some/file.sqsh", False), ("sha256:" + "a" * 64, False), ("my/image:1", True)):
         with pytest.raises(UsageError, match="the image has no name") as caught:
-            editing.new_name(StoredImage(path=Path("/x.sqsh"), reference=reference), None)
+            editing.new_name(StoredImage(path=Path("/x.sqsh"), reference=reference), None, of_stranger=of_stranger)
         assert "--name NAME:TAG" in caught.value.fix
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -13,8 +15,9 @@ from runner.cli import run
 from runner.core.errors import Exit, RefusedError, UsageError
 from runner.core.invocation import PROGRAM
 from runner.core.strict_yaml import parse
+from runner.jobs.directory import create
 from runner.model.request import Recipe
-from runner.preparation.new_recipe import MOST_BYTES, draft, new_recipe, write_recipe
+from runner.preparation.new_recipe import MOST_BYTES, NewRecipe, draft, new_recipe, write_recipe
 from runner.preparation.program_source import ProgramOption, program_options
 from runner.recipes.loader import names, read_recipe
 from tests.support.commands import Call
@@ -106,6 +109,26 @@ def test_a_program_that_no_recipe_can_hold_is_refused(project: Path, words: str,
 @pytest.mark.parametrize("words", ["python /opt/in/the/image/train.py", "python -m package.train none.py"])
 def test_a_script_that_may_be_elsewhere_is_not_copied(project: Path, words: str) -> None:
     assert new_recipe("mine", words.split(), project).files == ()
+
+
+@pytest.mark.parametrize("write", [
+    lambda new, folder: write_recipe(new, folder, folder.parent),
+    lambda _, folder: create(folder.parent, "r-1", 0.0, folder),
+])  # fmt: skip
+def test_nothing_is_written_where_another_users_folder_stood(
+    write: Callable[[NewRecipe, Path], object], project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who has theirs there while it is made, takes it away while it is looked at, and brings it back."""
+    new, folder, made = new_recipe("mine", ("python", "train.py"), project), project / "mine", Path.mkdir
+
+    def taken_away(self: Path, *given: Any, **named: Any) -> None:
+        made(self, *given, **named)
+        if self == folder:
+            folder.rmdir()
+
+    monkeypatch.setattr(Path, "mkdir", taken_away)
+    with pytest.raises((RefusedError, UsageError), match="not there any more: another user could exchange"):
+        write(new, folder)
 
 
 def test_nothing_is_overwritten(project: Path) -> None:

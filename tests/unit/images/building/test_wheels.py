@@ -98,8 +98,16 @@ def test_a_wheel_is_taken_by_the_base_that_it_was_made_in_and_no_other(tmp_path:
     manifest = collected(tmp_path / "p", files=(PackageFile(name, "", 0), PackageFile(f"compiled/key/{NAME}", "", 0)))
     (tmp_path / "p" / name).parent.mkdir(parents=True)
     path.rename(tmp_path / "p" / name)
-    wheels.keep_collected(PackageDirectory(tmp_path / "p", manifest))
-    assert wheels.kept(print) == (path,)
+    packages = PackageDirectory(tmp_path / "p", manifest)
+    (tmp_path / "p" / name).chmod(0o666)  # and could be of any base
+    said: list[str] = []
+    wheels.keep_collected(packages, said.append)
+    assert wheels.kept(print) == () and said == [
+        f"the wheel {tmp_path}/p/{name} is not used: another user can change it"
+    ]
+    (tmp_path / "p" / name).chmod(0o644)
+    wheels.keep_collected(packages, said.append)
+    assert wheels.kept(print) == (path,) and len(said) == 1
 
 
 @pytest.mark.parametrize("above", range(4), ids=("wheel", "key", "shelf", "all"))
