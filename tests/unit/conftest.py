@@ -6,12 +6,15 @@ import gc
 import os
 from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 
 import pytest
 
 from runner.cli import run
-from runner.core import strict_yaml
+from runner.core import paths, strict_yaml
 from runner.core.errors import Exit
+from runner.jobs import directory, submission
+from runner.jobs.directory import LIBRARY, Run
 from tests.support.commands import Call, Output
 
 
@@ -23,11 +26,24 @@ def _no_wait_for_the_disk() -> Iterator[None]:
         yield
 
 
+# A document is never changed: the same bytes under the same name give the same one, also while tests are collected.
+vars(strict_yaml)["document_of"] = cache(strict_yaml.document_of)
+
+
 @pytest.fixture(scope="session", autouse=True)
-def _a_file_of_yaml_is_parsed_once() -> Iterator[None]:
-    """A document is never changed: the same bytes under the same name give the same one."""
+def _of_jobs_from_this_process_the_launcher_is_compiled_once() -> Iterator[None]:
+    """And this checkout's commit is asked for once. Jobs from other processes show what happens without that."""
+    copy, library = directory.copy_program, paths.share("recipes") / "lib"
+    compiled = sorted(library.rglob("__pycache__"))
+
+    def copied(run: Run, of: Path, recipe: Path | None) -> None:
+        copy(run, of, recipe)
+        for each in compiled if of == library else ():
+            (run.path / LIBRARY / each.relative_to(library)).symlink_to(each)
+
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(strict_yaml, "document_of", cache(strict_yaml.document_of))
+        monkeypatch.setattr(directory, "copy_program", copied)
+        monkeypatch.setattr(submission, "_source", cache(submission._source))
         yield
 
 
