@@ -14,7 +14,8 @@ from runner.cli import run
 from runner.core import paths, strict_yaml
 from runner.core.errors import Exit
 from runner.jobs import directory, submission
-from runner.jobs.directory import LIBRARY, Run
+from runner.jobs.directory import Run
+from runner.model.step import LIBRARY
 from tests.support.commands import Call, Output
 
 
