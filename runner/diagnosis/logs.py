@@ -138,15 +138,20 @@ def _raised(lines: Sequence[str]) -> Iterator[_Raised]:
             break
 
 
-def before_end(lines: Iterable[str]) -> str:
+def without_end(lines: Sequence[str]) -> list[str]:
+    """A rank's log without what is said of its step's end, last of all."""
+    own = [line for line in lines if line.strip()]
+    while own and END.search(own[-1]):
+        own.pop()
+    return own
+
+
+def before_end(lines: Sequence[str]) -> str:
     """Of a rank's log that ends with its step's end, or with the loss of its image, the telling line before
     the step's end, and the last error before that loss. Empty for any other log, and where there is none.
     """
-    shown = [line.strip() for line in lines if line.strip()]
-    own = list(shown)
-    while own and END.search(own[-1]):
-        own.pop()
-    line = telling(own) if len(own) < len(shown) else ""
+    own = [line.strip() for line in without_end(lines)]
+    line = telling(own) if len(own) < sum(bool(line.strip()) for line in lines) else ""
     if own and IMAGE_LOST.search(own[-1]):
         first = next(at for at, each in enumerate(own) if IMAGE_LOST.search(each))
         return next((each for each in reversed(own[:first]) if PROGRAM_ERROR.search(each)), line)

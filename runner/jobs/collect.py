@@ -157,7 +157,7 @@ def collect(run: Run, state: JobState) -> Evidence:
     meters = records.records("meter", MeterRecord, there.get("meter", ()))
     ends = _task_ends(run)
     failed = (rank for rank in range(plan.tasks) if rank not in exits or exits[rank].status != 0)
-    told = {rank: pair for rank in failed if (pair := _telling(run, rank))[1]}
+    told = {rank: pair for rank in failed if (pair := _telling(run, rank, exits.get(rank)))[1]}
     batch, disk = _lines(run.logs / "batch.err"), os.statvfs(run.path)
     return Evidence(
         plan=plan,
@@ -280,11 +280,13 @@ def _node_of(log: Path) -> str:
     return log.name.removeprefix("node-").removesuffix(".log")
 
 
-def _telling(run: Run, rank: int) -> tuple[str, str]:
+def _telling(run: Run, rank: int, record: ExitRecord | None) -> tuple[str, str]:
     """Of a rank's logs what the verdict quotes, and the line by which it is judged: its step's end or the loss of its
     image where that is the last. Of the standard output, where the standard error gives no reason.
     """
     lines, name = _lines(run.logs / f"rank-{rank}.err"), f"logs/rank-{rank}.err: "
+    if record is not None and record.exit_code is not None and not record.signals_forwarded:
+        lines = logs.without_end(lines)  # its program had ended; Slurm tells rank 0 of the step's end all the same
     last = _last(lines)
     if logs.IMAGE_LOST.search(last) or logs.END.search(last):
         return name + (logs.before_end(lines) or last), last

@@ -182,6 +182,21 @@ def test_the_last_lines_of_logs_that_tell_of_an_end(run: Run) -> None:
     assert collect(run, ENDED).batch_line == CANCELLED
 
 
+def test_of_a_rank_that_ended_by_itself_its_own_line_tells_though_slurm_adds_the_steps_end(run: Run) -> None:
+    """To rank 0, which often fails first."""
+    log(run, "rank-0.err", "FileNotFoundError: [Errno 2] No such file or directory: '/nope'", "", CANCELLED)
+    for rank, how in (
+        (0, {"status": 1, "exit_code": 1}),
+        (1, {"status": 143, "signal": 15, "signals_forwarded": (15,)}),
+    ):
+        write_record(run, start(rank))
+        write_record(run, ended(rank, **how))
+    log(run, "rank-1.err", CANCELLED)
+    evidence = collect(run, ENDED)
+    assert evidence.rank_lines == {0: "FileNotFoundError: [Errno 2] No such file or directory: '/nope'", 1: CANCELLED}
+    assert "it does not find /nope" in judge(evidence).reasons[0]
+
+
 RAISED = ("Traceback (most recent call last):", '  File "t.py", line 1, in <module>', "ValueError: no rate", "bye")
 
 
