@@ -1,12 +1,14 @@
-"""What is wrong with a batch script: a rule for each fault, over what was read. Pure."""
+"""What is wrong with a batch script: a rule for each fault, over what was read. Pure, but for where its output goes."""
 
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
-from runner.batch_scripts.directives import ONLY_WITH
+from runner.batch_scripts.directives import ONLY_WITH, Header
 from runner.batch_scripts.reading import BatchScript, Launch
 from runner.core.text import counted, gpus_text
 from runner.planning.shell_words import UNREAD, as_written, unclosed
@@ -30,6 +32,16 @@ def faults(script: BatchScript) -> tuple[Fault, ...]:
     """All faults, in the order of the lines; of one kind on one line the first."""
     found = [fault for rule in _RULES for fault in rule(script)]
     return tuple({(each.line, each.code): each for each in sorted(found, key=lambda each: each.line)}.values())
+
+
+def output_faults(header: Header, start: Path) -> Iterator[Fault]:
+    """Directories of its output that are not there, for a job that is submitted from ``start``: Slurm makes none."""
+    start /= header.options.get("chdir", "")
+    for each in header.directives:
+        folder = (start / each.value).parent if each.name in ("output", "error") else start
+        if folder != start and not re.search(r"[%$\\].*/", each.value) and not folder.is_dir():
+            what = f"there is no directory {folder} for --{each.name}: Slurm would end the job without a line of output"
+            yield Fault("no-output-directory", each.line, what, f"mkdir -p {shlex.quote(str(folder))}")
 
 
 def _rule(rule: Callable[[BatchScript], Iterator[Fault]]) -> Callable[[BatchScript], Iterator[Fault]]:

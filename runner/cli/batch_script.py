@@ -74,6 +74,8 @@ def run_script(
 
 
 def _submit(script: Path, arguments: Sequence[str], given: Mapping[str, Any], typed: Sequence[str]) -> Any:
+    from runner.batch_scripts.directives import header
+    from runner.batch_scripts.faults import output_faults
     from runner.cli.progress import slow
     from runner.jobs.scripts import submit_script
     from runner.model.backends import SCHEDULERS
@@ -87,6 +89,10 @@ def _submit(script: Path, arguments: Sequence[str], given: Mapping[str, Any], ty
     if not SCHEDULERS[site.scheduler].records:
         what = f"a batch script is submitted to Slurm, and {site.name} has {SCHEDULERS[site.scheduler].title}"
         raise UsageError(what, where=str(script), fix="--site names a cluster with Slurm")
+    with files.open_regular(script) as file:
+        of_script = header(file.read(_MOST_BYTES).decode("utf-8", "replace"))
+    for fault in output_faults(of_script, Path.cwd()):
+        say(f"warning: {script}, line {fault.line}: {fault.what}; fix: {fault.fix}")
     with slow("submitting the job"):
         return submit_script(
             script, arguments, scheduler=site.scheduler, clients=clients(site), runs=Path(request.runs),
@@ -95,7 +101,7 @@ def _submit(script: Path, arguments: Sequence[str], given: Mapping[str, Any], ty
 
 
 def _check(script: Path, arguments: Sequence[str], *, as_json: bool) -> int:
-    from runner.batch_scripts.faults import faults
+    from runner.batch_scripts.faults import faults, output_faults
     from runner.batch_scripts.reading import read
     from runner.batch_scripts.translation import translation
     from runner.model.output import LeftOut, Problem, ScriptCheck, ScriptFault
@@ -103,7 +109,8 @@ def _check(script: Path, arguments: Sequence[str], *, as_json: bool) -> int:
     try:
         text = files.read_bytes(script, _MOST_BYTES).decode("utf-8", "replace")
         batch_script = read(text, os.environ, arguments)
-        ours, found = translation(batch_script), faults(batch_script)
+        ours = translation(batch_script)
+        found = (*faults(batch_script), *output_faults(batch_script.header, Path.cwd()))
     except (RecursionError, files.UnusableFileError) as error:
         why = "its brackets are too deep" if isinstance(error, RecursionError) else error.strerror
         raise UsageError(f"it cannot be read: {why}", where=str(script), fix="name a batch script") from None

@@ -87,7 +87,8 @@ def command(run: str | None, ranks: str | None, every: bool, lines: int | None, 
     if as_json:
         return _show_json(files, lines)
     if failed:
-        say(f"rank {failed} failed first; others: --rank LIST, --all")
+        is_start = directory.plan is not None and directory.plan.starters
+        say(f"{'start' if is_start else 'rank'} {failed} failed first; others: --rank LIST, --all")
     _print(directory, files, lines, prefixed=prefixed)
     return Exit.GOOD
 

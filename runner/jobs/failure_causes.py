@@ -95,7 +95,8 @@ def by_the_scheduler(evidence: Evidence) -> Verdict | None:
         unreached = filter(_UNREACHED.search, evidence.rank_quotes.values())
         reasons += [f"before that, in {quote}" for quote in islice(unreached, 1)]
     progress = _progress(evidence) if failure.outcome in ("failed", "cancelled") else []
-    reasons += [*(_disk_full(evidence) if failure.code == "job-killed" else ()), *progress]
+    full = _disk_full(evidence) if failure.code == "job-killed" else None
+    reasons += [*([full.cause] if full else []), *progress]
     # Ranks that srun could not start on their node: it waits for the others all the same, up to the time limit.
     ends = evidence.task_ends.items()
     missing = [rank for rank, end in ends if end.startswith("launch failed") and rank not in evidence.starts]
@@ -104,7 +105,7 @@ def by_the_scheduler(evidence: Evidence) -> Verdict | None:
         # The scheduler ended it: programs that lost their image then tell nothing.
         return msgspec.structs.replace(verdict, log="") if IMAGE_LOST.search(verdict.log) else verdict
     first = _reported(evidence, missing[0])
-    who = format_ranks(missing) + _on_nodes(sorted({_node(evidence, rank) for rank in missing} - {""}))
+    who = _these(evidence, missing) + _on_nodes(sorted({_node(evidence, rank) for rank in missing} - {""}))
     return failed_verdict(evidence, first, [first.cause.format(who=who, end=evidence.task_ends[missing[0]]), *reasons])
 
 
@@ -173,12 +174,12 @@ def by_a_rank(evidence: Evidence) -> Verdict | None:
     stopped = [record.rank for record in others if _ended_by_others(evidence, record)]
     also = {record.rank for record in others}.difference(stopped)
     if stopped:
-        reasons.append(f"{format_ranks(stopped)} {'was' if len(stopped) == 1 else 'were'} then stopped too")
+        reasons.append(f"{_these(evidence, stopped)} {'was' if len(stopped) == 1 else 'were'} then stopped too")
     if also:
-        reasons.append(f"{format_ranks(also)} failed too")
+        reasons.append(f"{_these(evidence, also)} failed too")
     reasons += [*_reported_ranks(evidence), *missing_records(evidence)]
-    if first.error == "record-not-written":
-        reasons += _disk_full(evidence)
+    if first.error == "record-not-written" and (full := _disk_full(evidence)) is not None:
+        failure, reasons = full, [*reasons, full.cause]
     return failed_verdict(evidence, failure, reasons, rank=first.rank)
 
 
@@ -231,7 +232,8 @@ def _first(evidence: Evidence, causes: list[ExitRecord]) -> tuple[ExitRecord, li
         if error_s < math.inf
         else "the clocks of their nodes were not compared"
     )
-    return first, [f"it cannot be determined which failed first, rank {first.rank} or {format_ranks(rivals)}: {why}"]
+    either = f"{_these(evidence, [first.rank])} or {_these(evidence, rivals)}"
+    return first, [f"it cannot be determined which failed first, {either}: {why}"]
 
 
 def _ended_from_outside(evidence: Evidence) -> Verdict:
@@ -305,9 +307,8 @@ def _foreign_ranks(evidence: Evidence) -> list[str]:
     return [failure.cause.format(ranks=_rank_names(evidence, others))]
 
 
-def _disk_full(evidence: Evidence) -> list[str]:
-    failure = find("run directory", "full" if evidence.disk_full else "")
-    return [] if failure is None else [failure.cause]
+def _disk_full(evidence: Evidence) -> Failure | None:
+    return find("run directory", "full" if evidence.disk_full else "")
 
 
 def by_the_script(evidence: Evidence) -> Verdict | None:
@@ -347,7 +348,8 @@ def _with_code(evidence: Evidence, code: int) -> Verdict:
     failure = classify("job exit code", str(RECORD_NOT_WRITTEN if evidence.disk_full else code), evidence.batch_line)
     cause = failure.cause.format(code=code, node=next(iter(evidence.hosts), "the job's first node"))
     if failure.outcome == "infrastructure":
-        return failed_verdict(evidence, failure, [cause, *_disk_full(evidence)])
+        full = _disk_full(evidence)
+        return failed_verdict(evidence, full or failure, [cause, *([full.cause] if full else [])])
     if _ranks_without_record(evidence):
         return _ended_from_outside(evidence)
     return failed_verdict(evidence, failure, [cause, *missing_records(evidence)])
@@ -430,7 +432,7 @@ def missing_records(evidence: Evidence) -> list[str]:
     sentences = []
     for kind, records in (("start", evidence.starts), ("exit", evidence.exits)):
         if missing := [rank for rank in range(evidence.plan.tasks) if rank not in records]:
-            sentences.append(f"no {kind} record of {format_ranks(missing)}")
+            sentences.append(f"no {kind} record of {_these(evidence, missing)}")
     return sentences
 
 
@@ -482,7 +484,13 @@ def _node(evidence: Evidence, rank: int) -> str:
 
 
 def _rank_names(evidence: Evidence, ranks: list[int]) -> str:
-    return _rank_name(evidence, ranks[0]) if len(ranks) == 1 else format_ranks(ranks)
+    return _rank_name(evidence, ranks[0]) if len(ranks) == 1 else _these(evidence, ranks)
+
+
+def _these(evidence: Evidence, ranks: Iterable[int]) -> str:
+    """``ranks 0, 2``; ``starts 0, 2``, as in ``_rank_name``."""
+    text = format_ranks(ranks)
+    return text.replace("rank", "start", 1) if evidence.plan.starters else text
 
 
 def _signal_name(number: int) -> str:

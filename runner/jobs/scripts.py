@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import platform
+import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -129,11 +130,14 @@ def outputs(record: SchedulerRecord, job_id: str) -> tuple[Path, ...]:
 
 @dataclass(frozen=True)
 class ScriptEnd:
-    """The evidence of such a job: its state, and its last lines. Nothing of it can be damaged, or older."""
+    """The evidence of such a job: its state, and its last lines. Nothing of it can be damaged, or older. ``lacks``: the
+    directory of its output, which is not there.
+    """
 
     state: JobState
     lines: tuple[str, ...]
     log: str
+    lacks: str = ""
     damaged: tuple[str, ...] = ()
     has_older_records: bool = False
 
@@ -149,8 +153,9 @@ def end_of(run: Run, submitted: Submitted, state: JobState) -> ScriptEnd:
                 script=record.script or submitted.record.script,
             )  # fmt: skip
             run.keep(JOB, msgspec.structs.replace(submitted, record=named))
-    path = outputs(submitted.record, submitted.job_id)[-1]
-    return ScriptEnd(state, tuple(_last_lines(path)), str(path))
+    places = outputs(submitted.record, submitted.job_id)
+    lacks = next((str(each.parent) for each in places if not each.parent.exists()), "")
+    return ScriptEnd(state, tuple(_last_lines(places[-1])), str(places[-1]), lacks)
 
 
 def _last_lines(path: Path) -> Iterator[str]:
@@ -170,6 +175,9 @@ def judge_script(end: ScriptEnd) -> Verdict:
     line = telling(end.lines)
     log = f"{end.log}: {line}" if line else ""
     failure = find("scheduler state", state.name, state.reason)
+    if failure is not None and failure.code == "script-not-started" and end.lacks:
+        why = f"the scheduler could not start the script: the directory of its output is not there, {end.lacks}"
+        return Verdict("failed", (why,), fix=f"mkdir -p {shlex.quote(end.lacks)}", who="user")
     if failure is not None:
         cause = state_cause(failure, state)
         return Verdict(failure.outcome, (cause,), fix=failure.fix, who=failure.who, log=log)

@@ -151,6 +151,15 @@ def test_a_script_that_slurm_refuses_leaves_nothing(runner: Runner, script: Path
     assert set(runner.runs.iterdir()) == before
 
 
+def test_a_directory_of_its_output_that_is_not_there_is_named_before_and_after(runner: Runner, script: Path) -> None:
+    script.write_text("#!/bin/bash\n#SBATCH --output=out/%j.txt\ntrue\n")
+    fix = f"mkdir -p {shlex.quote(str(script.parent / 'out'))}"
+    assert f"  fix: {fix}\n" in runner("submit", script.name, "--check", code=3, cwd=script.parent).out
+    said = runner("submit", script.name, "--wait", code=5, cwd=script.parent)
+    assert f"fix: {fix}\n" in said.err and "JobLaunchFailure" not in said.out
+    assert f"the directory of its output is not there, {script.parent / 'out'}" in said.out and fix in said.out
+
+
 def test_an_option_of_a_job_has_no_place_in_a_script(runner: Runner, script: Path) -> None:
     assert "#SBATCH" in runner("submit", "--time", "5:00", str(script), code=2).err
     runner("submit", str(script), "--dry-run", code=2)

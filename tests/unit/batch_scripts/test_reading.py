@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 import time
+from pathlib import Path
 
 import pytest
 
 from runner.batch_scripts.directives import header, shape
-from runner.batch_scripts.faults import faults
+from runner.batch_scripts.faults import faults, output_faults
 from runner.batch_scripts.reading import BatchScript, read
 from runner.batch_scripts.translation import translation
 
@@ -24,6 +26,19 @@ def test_directives_are_split_as_sbatch_splits_them() -> None:
     assert dict(read_header.options) == {"nodes": "2", "job-name": "a # b", "exclusive": "", "time": "5"}
     assert [(each.name, each.value, each.line) for each in read_header.late] == [("ntasks", "3", 7)]
     assert header("#SBATCH --comment='open\n").unread == ((1, "#SBATCH --comment='open"),)
+
+
+@pytest.mark.parametrize(
+    ("lines", "missing"),
+    [
+        ("-o logs/%A_%a.out", "logs"), ("--output='my logs/x' -e x.err", "my logs"), ("-o there/x -e there/%j/x", ""),
+        ("-o x.out", ""), ("-D there -o logs/x", "there/logs"), ("-o /dev/null", ""), ("-e /none/x", "/none"),
+    ],
+)  # fmt: skip
+def test_a_directory_of_the_output_that_is_not_there(lines: str, missing: str, tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    found = [each.fix for each in output_faults(header(f"#!/bin/sh\n#SBATCH {lines}\n"), tmp_path)]
+    assert found == ([f"mkdir -p {shlex.quote(str(tmp_path / missing))}"] if missing else [])
 
 
 @pytest.mark.parametrize(

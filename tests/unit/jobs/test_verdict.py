@@ -524,3 +524,5 @@ def test_a_process_that_starts_ranks_of_its_own_is_called_a_start_of_it() -> Non
     evidence = failed(exits={1: {"status": 1, "exit_code": 1}})
     evidence = replace(evidence, plan=msgspec.structs.replace(evidence.plan, starters=(torchrun,)))
     assert judge(evidence).reasons[0].startswith("start 1 of torchrun on n0 exited")
+    missing = replace(evidence, exits={1: evidence.exits[1]})
+    assert not any("rank" in each for each in judge(missing).reasons), judge(missing).reasons
