@@ -132,10 +132,14 @@ class _File(Generic[T]):
 
 
 class _Submission(_File[Submitted]):
-    """An attempt of a chain has its job's id from the one before; as long as it has none, it counts as refused."""
+    """An attempt of a chain has its job's id from the one before; as long as it has none, it counts as refused. So does
+    a task of an array that has no script yet: that is what would be submitted.
+    """
 
     def __get__(self, run: Run, owner: type[Run]) -> Submitted | None:
         record = super().__get__(run, owner)
+        if record is not None and record.place and not (Path(record.place).parent / SCRIPT).is_file():
+            return msgspec.structs.replace(record, refused=record.refused or "its array was not submitted")
         if record is None or not record.by_attempt:
             return record
         job_id = run.content("job.id").decode("ascii", "replace").strip()

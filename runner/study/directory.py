@@ -228,7 +228,9 @@ def find_subjects(names: Sequence[str]) -> tuple[Subject, ...]:
     for name in names or (None,):
         sweep = find_sweep(name)
         if sweep is not None and not sweep.submitted:
-            raise UsageError(sweep.missing or "no run of it is submitted yet", where=str(sweep.path))
+            raise UsageError(
+                sweep.missing or "no run of it is submitted yet", where=str(sweep.path), fix="submit it again"
+            )
         made |= {each.path: each for each in (sweep.submitted if sweep else (find_subject(name),))}
     return tuple(made.values())
 

@@ -138,6 +138,9 @@ def test_a_sweep_that_was_killed_before_it_was_submitted_is_shown_as_that(client
     assert submitted(of(tmp_path)) == {"1": "", "2": ""}
     assert sweep.missing.startswith("1 of 3 runs")
     assert run(["wait", "exp"]) == run(["cancel", "exp"]) == Exit.UNKNOWN, "whether Slurm took the two"
+    (of(tmp_path) / "arrays/1/job.sh").unlink()  # which is written last
+    assert sweep.missing.startswith("3 of 3 runs")
+    assert (run(["status", "exp"]), run(["wait", "exp"]), run(["cancel", "exp"])) == (Exit.GOOD, Exit.USAGE, Exit.USAGE)
 
 
 def test_the_beginning_of_a_sweeps_name_that_another_run_has_too_names_neither(clients: Path, tmp_path: Path) -> None:
