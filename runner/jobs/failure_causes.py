@@ -10,7 +10,7 @@ import re
 import signal
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, islice
 
 import msgspec
@@ -101,6 +101,9 @@ def by_the_scheduler(evidence: Evidence) -> Verdict | None:
     ends = evidence.task_ends.items()
     missing = [rank for rank, end in ends if end.startswith("launch failed") and rank not in evidence.starts]
     if not missing or not progress:
+        if failure.code == "time-limit" and evidence.plan.attempt:
+            goes_on = "the chain's next attempt goes on from the newest checkpoint; with a longer --time less is lost"
+            failure = replace(failure, fix=goes_on)
         verdict = failed_verdict(evidence, failure, reasons, rank=None if crashed is None else crashed.rank)
         # The scheduler ended it: programs that lost their image then tell nothing.
         return msgspec.structs.replace(verdict, log="") if IMAGE_LOST.search(verdict.log) else verdict

@@ -152,7 +152,9 @@ def end_of(run: Run, submitted: Submitted, state: JobState) -> ScriptEnd:
                 record, output=record.output or submitted.record.output, error=record.error or submitted.record.error,
                 script=record.script or submitted.record.script,
             )  # fmt: skip
-            run.keep(JOB, msgspec.structs.replace(submitted, record=named))
+            submitted = msgspec.structs.replace(submitted, record=named)  # of an array now the task that tells
+            run.keep(JOB, submitted)
+    assert submitted.record is not None
     places = outputs(submitted.record, submitted.job_id)
     lacks = next((str(each.parent) for each in places if not each.parent.exists()), "")
     return ScriptEnd(state, tuple(_last_lines(places[-1])), str(places[-1]), lacks)

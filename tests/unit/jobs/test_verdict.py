@@ -519,6 +519,14 @@ def test_reports_that_are_whole_beside_a_result_that_is_lost_are_remarked() -> N
     assert any("result.json, which the first rank leaves last, is missing" in each for each in lost.remarks)
 
 
+def test_what_a_user_did_already_is_not_advised() -> None:
+    """Of an attempt that the next one follows, and of a disk that is full wherever the run directory lies."""
+    ended = changed(state=JobState("ended", "TIMEOUT"))
+    attempt = replace(ended, plan=msgspec.structs.replace(ended.plan, attempt=1, attempts=5))
+    assert "--until-done" in judge(ended).fix and "the chain's next attempt" in judge(attempt).fix
+    assert judge(ENDS["nor was there room"][0]).fix.startswith("remove what you no longer need there")
+
+
 def test_a_process_that_starts_ranks_of_its_own_is_called_a_start_of_it() -> None:
     torchrun = Starter("torchrun", ("t.py",))
     evidence = failed(exits={1: {"status": 1, "exit_code": 1}})
