@@ -263,8 +263,8 @@ FAILURES = (
         "init_process_group is missing", "call it first (`recipe check FILE`)"),
     _said("file-not-found", r"FileNotFoundError: \[Errno 2\] No such file or directory: '(?P<file>[^']+)'",
         "it does not find {file}",
-        "correct the path; a container shows the directory of `submit` (/workspace), the run directory (/results) and "
-        "what --mount DIR:DIR names"),
+        "correct the path, absolute where a copy runs (a recipe's, --snapshot's); a container shows the directory of "
+        "`submit` (/workspace), the run directory (/results) and what --mount DIR:DIR names"),
     _said("library-not-found", r"(?P<library>[\w.+-]+\.so[\w.]*): cannot open shared object file: No such file",
         "{library} is not in {environment}, or not where libraries are looked for",
         "use an image or environment with the CUDA, MPI or other library that the program was built for "
