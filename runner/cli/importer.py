@@ -52,7 +52,7 @@ def get(sources: Sources, image_uri: str, as_json: bool) -> int:
         stored, whose = images.lookup_and_stranger(image_uri, store)
         why = integrity.problem(stored) if stored else "it is not there"
         if whose:
-            why = f"{whose} put it there, and only root and the store's owner serve all users"
+            why = f"{whose} put it there or named it so, and only root and the store's owner serve all users"
     except RunnerError as error:  # a sidecar that cannot be read, or a reference of a kind that only others know
         stored, why = None, error.what
     if stored is not None and not why:

@@ -147,17 +147,17 @@ def partial(key: str, store: Path) -> Iterator[Path]:
 
 def sweep(key: str | None, store: Path) -> None:
     """Remove what killed conversions of this user left: all of this key, whose lease is held, and files of dead
-    processes. What another user puts under such a name may hold what this one has elsewhere; others cannot write to
-    what is ours.
+    processes. What another user puts under such a name may hold what this one has elsewhere; no other may enter what is
+    ours (``partial``).
     """
     # The lease on the key, or one user's own (``lease.leased``).
     lease = re.compile(re.escape(f".{key}.claim") + r"(\.[0-9]+)?")
-    for path in (*store.glob(".*"), *(path for each in _directories_of_names(store) for path in each.glob(".*"))):
+    for path in (*store.glob(".*"), *(path for each in _kept_directories(store) for path in each.glob(".*"))):
         of_key = key is not None and path.name.startswith(f".{key}.") and not lease.fullmatch(path.name)
         if of_key or process_identity.state(atomic.temporary_owner(path)) == "dead":
             with suppress(OSError):  # in a directory where only others remove
                 about = path.lstat()
-                if about.st_uid != os.geteuid() or (stat.S_ISDIR(about.st_mode) and about.st_mode & stat.S_IWOTH):
+                if about.st_uid != os.geteuid() or (stat.S_ISDIR(about.st_mode) and about.st_mode & 0o077):
                     continue
                 if stat.S_ISDIR(about.st_mode):
                     shutil.rmtree(path)
@@ -281,14 +281,17 @@ def _directory_of_names(store: Path) -> Path:
 
 
 def _directories_of_names(store: Path) -> tuple[Path, ...]:
-    if not owners.others_write(store):
-        return (store / _NAMES,)
-    # A link could lead into a directory of this user's, where names are removed.
-    return tuple(each for each in (store / _NAMES, *store.glob(f"{_NAMES}.*")) if not each.is_symlink())
+    return (store / _NAMES, *(store.glob(f"{_NAMES}.*") if owners.others_write(store) else ()))
+
+
+def _kept_directories(store: Path) -> Iterator[Path]:
+    """Those where names may be removed: a stranger's could become a link to this user's files of the same names."""
+    return (each for each in _directories_of_names(store) if _is_kept(each, store))
 
 
 def _is_kept(names: Path, store: Path) -> bool:
     """Whether no stranger can exchange names in this directory, or lead them elsewhere."""
+    # None is believed whose id is unknown, not even this user's.
     is_ours = owners.is_own(names) or owners.believed(names, store)
     return (is_ours and not names.is_symlink()) or not owners.others_write(store)
 
@@ -389,9 +392,11 @@ def check_writable(store: Path) -> None:
 
 
 def names_of_store(store: Path) -> dict[Path, str]:
-    """Every reference file -> the name of the image file that it stands for; other files are ignored."""
+    """Every reference file that no stranger can exchange -> the name of the image file that it stands for; other files
+    are ignored.
+    """
     named = {}
-    for path in (path for each in _directories_of_names(store) for path in each.glob("[!.]*")):
+    for path in (path for each in _kept_directories(store) for path in each.glob("[!.]*")):
         with suppress(InfrastructureError):  # another user's private one
             named[path] = _read_name(path)[0]
     return {path: name for path, name in named.items() if name}

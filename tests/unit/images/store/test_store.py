@@ -90,11 +90,15 @@ def test_a_sweep_takes_what_the_dead_left_and_nothing_else(tmp_path: Path) -> No
     swept = [f".k1.partial~{alive}.0", f".k2.partial~{dead}.0", f"refs/.abc~{dead}.0", ".k1.lock"]
     for name in (*kept, *swept):
         (tmp_path / name).touch()
+    renamed = f".k3.partial~{dead}.0"
+    (tmp_path / renamed).mkdir(mode=0o755)
+    (tmp_path / renamed / "results").touch()
     fixed = f".k1.partial~{dead}.0"
-    (tmp_path / fixed).mkdir()
+    (tmp_path / fixed).mkdir(mode=0o700)
     (tmp_path / fixed / "image").touch()
     store.sweep("k1", tmp_path)
-    assert {path.name for path in tmp_path.rglob(".*")} == {Path(name).name for name in kept}
+    assert {path.name for path in tmp_path.rglob(".*")} == {renamed, *(Path(name).name for name in kept)}
+    assert (tmp_path / renamed / "results").exists(), "what others may enter was not made under this name"
     assert store.lookup(DIGEST, tmp_path) == image
 
 
@@ -225,8 +229,12 @@ def test_a_link_in_place_of_the_names_leads_into_no_directory_of_this_users(shar
     assert member(ALICE, store.lookup, NAME, shared) == image
     results = private / "results"
     member(ALICE, results.write_text, f"{image.path.name}\n")
+    member(BOB, (shared / "refs.b").mkdir)
+    (shared / "refs.b").chmod(0o777)
+    member(BOB, (shared / "refs.b/results").write_text, f"{image.path.name}\n")
     member(ALICE, store.remove, image.path)
     assert results.exists()
+    assert (shared / "refs.b/results").exists(), "by now it could be a link to hers"
 
 
 @AS_ROOT
