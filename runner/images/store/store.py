@@ -341,7 +341,8 @@ def refer(name: str, image: StoredImage) -> Path:
             return path
     with _new(path, store) as new:
         atomic.write(new, content)
-    return path
+    # As long as ours was empty, that of another member could take its place.
+    return path if _directory_of_names(store) == path.parent else refer(name, image)
 
 
 def _made_directory_of_names(store: Path) -> Path:

@@ -259,6 +259,24 @@ def test_a_directory_of_names_that_a_stranger_makes_at_the_same_time_gets_none(
     assert store.lookup(DIGEST, shared) == image
 
 
+@AS_ROOT
+def test_a_name_is_written_again_where_another_members_directory_took_the_place_of_an_empty_one(
+    shared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names, write = shared / "refs", files.write
+
+    def member_is_quick(path: Path, content: bytes, *, mode: int | None = None) -> None:
+        if names.exists() and names.stat().st_uid != BOB:
+            names.rmdir()
+            names.mkdir()
+            os.chown(names, BOB, BOB)
+        write(path, content, mode=mode)
+
+    monkeypatch.setattr(files, "write", member_is_quick)
+    image = put(shared)
+    assert store.lookup(DIGEST, shared) == store.lookup(NAME, shared) == image
+
+
 def test_what_another_member_exchanges_for_a_new_file_is_not_opened_to_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
