@@ -37,7 +37,7 @@ class Observed:
 
     Attributes:
         image_problem, image_fix: why the image cannot be used.
-        image_owner: whose the image's file is, where it is another user's than the store's, root's or this one's.
+        image_owner: whose the image's file or name is, where that is not the store's owner, root or this user.
         image_idle_s: seconds since the image's file was last read or written; None where there is none.
         missing_sources: mount sources that do not exist here.
         run_directory: where run directories are made: the path as given, and with its links resolved.

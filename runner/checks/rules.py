@@ -28,7 +28,7 @@ def _image(case: Case) -> Iterator[Finding]:
         yield Finding("image-unusable", "refuse", case.observed.image_problem, case.observed.image_fix)
     owner = case.observed.image_owner
     if owner:
-        what = f"the image was put into the store by {owner}, who alone vouches for what it holds"
+        what = f"the image or its name was put into the store by {owner}, who alone vouches for what it holds"
         fix = "use it if you trust that user; else convert the image into a store of your own (convert --store DIR)"
         yield Finding("image-of-another-user", "warn", what, fix)
 

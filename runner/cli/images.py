@@ -121,8 +121,8 @@ def edit(
     if shell == bool(words):
         raise click.UsageError("write the command behind --, or --shell")
     stored = _stored(image, target)[0]
-    if whose := store.stranger(stored):
-        say(f"warning: {whose} put this image into the store, and alone vouches for what it holds")
+    if whose := store.lookup_and_stranger(image, target, form_of(stored.path))[1]:
+        say(f"warning: {whose} put this image or its name into the store, and alone vouches for what it holds")
     tool = writable_root.find_tool(tool_name)
     result = editing.new_name(stored, name, of_stranger=bool(whose))
     editing.check(stored, tool, target)

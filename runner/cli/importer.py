@@ -49,10 +49,10 @@ def get(sources: Sources, image_uri: str, as_json: bool) -> int:
     """Print the path of the squashfs of IMAGE_URI, an image as Enroot writes it."""
     store, otherwise = sources
     try:
-        stored = images.lookup(image_uri, store)
+        stored, whose = images.lookup_and_stranger(image_uri, store)
         why = integrity.problem(stored) if stored else "it is not there"
-        if stored and (whose := images.stranger(stored)):
-            why = f"{whose} put it there, and only root and the store's owner serve all users"
+        if whose:
+            why = f"{whose} put it there or named it so, and only root and the store's owner serve all users"
     except RunnerError as error:  # a sidecar that cannot be read, or a reference of a kind that only others know
         stored, why = None, error.what
     if stored is not None and not why:

@@ -64,7 +64,7 @@ class JobImage:
         environment: None for an image, and for what a site's setup alone provides.
         python: that each node must have; None where nothing is to be compared.
         note: a line for the user about the environment of this shell; empty for none.
-        owner: the user who put it into the store, where that is neither its owner, root nor this user.
+        owner: the user who put it or its name into the store, where that is neither its owner, root nor this user.
     """
 
     planned: PlannedImage = NO_IMAGE
@@ -304,7 +304,7 @@ def _stored(reference: str, form: Form) -> JobImage:
         problem = f"this runtime takes a {kind}, and {reference} is not one"
         return JobImage(unpinned, problem, f"use a file that ends in {suffix}")
     try:
-        stored = store.lookup(reference, form=form)
+        stored, owner = store.lookup_and_stranger(reference, form=form)
     except OSError as error:  # a name that is too long, or no permission
         return JobImage(unpinned, f"{path} cannot be read: {error.strerror}", "correct the path")
     if stored is None and is_path:
@@ -316,7 +316,6 @@ def _stored(reference: str, form: Form) -> JobImage:
         where = "" if pulled else " on a machine with a container engine, or --image FILE.sif"
         fix = _whole_digest(reference) or f"`{_CONVERT[form]} {reference}`{where}"
         return JobImage(unpinned, problem, fix)
-    owner = store.stranger(stored)
     about = facts_of(stored.about)
     planned = PlannedImage(
         reference=reference,

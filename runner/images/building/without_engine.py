@@ -128,9 +128,9 @@ def _existing(spec: BuildSpec, form: Form) -> Path | None:
     if paths.caches_ignored():
         return None
     with suppress(InfrastructureError):  # a sidecar that cannot be read: the image is built anew
-        image = store.lookup(spec.name, form=form)
+        image, whose = store.lookup_and_stranger(spec.name, form=form)
         known = image is not None and image.labels.get(INPUTS_LABEL) == spec.inputs and not integrity.problem(image)
-        if image is not None and known and not store.stranger(image):  # the inputs are no secret
+        if image is not None and known and not whose:  # the inputs are no secret
             return image.path
     return None
 

@@ -35,7 +35,11 @@ def writing(path: Path) -> Iterator[None]:
         ) from error
 
 
-_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+def others_write(store: Path) -> bool:
+    """Whether users other than the store's owner may write to it."""
+    with suppress(OSError):
+        return store.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH) != 0
+    return False
 
 
 def believed(path: Path, store: Path) -> bool:
@@ -87,7 +91,7 @@ def share(path: Path, store: Path) -> None:
         try:
             own = os.fstat(handle)
             is_directory = stat.S_ISDIR(own.st_mode)
-            if not above.st_mode & _OTHERS_WRITE or own.st_uid != os.geteuid():
+            if not others_write(store) or own.st_uid != os.geteuid():
                 return
             if not is_directory and (not stat.S_ISREG(own.st_mode) or own.st_nlink > 1):
                 return

@@ -6,7 +6,7 @@
     DIR/refs/HASH                   name of the file that a reference, digest or key stands for, one small file each
                                     and form; its time is when the name's source last confirmed it
     DIR/refs/HASH.UID               the same as that user has it, where HASH is another user's
-    DIR/refs.UID/HASH               the same where everybody may write to DIR, and refs is a stranger's
+    DIR/refs.UID/HASH               the same where others may write to DIR, and refs is a stranger's
     DIR/.KEY.claim  DIR/.*~MARK     the lock of a conversion; what is being written, and by which process
 
 Writers lock on a miss only and publish by atomic renames; readers never lock. The directory is ``RUNNER_STORE``,
@@ -63,6 +63,13 @@ def lookup(text: str, store: Path | None = None, form: Form = "squashfs") -> Sto
     """The stored image that a reference, a digest (``sha256:...``) or a path stands for; None where there is none. Any
     other file is accepted by its path, whatever its form, with nothing known about it.
     """
+    return lookup_and_stranger(text, store, form)[0]
+
+
+def lookup_and_stranger(
+    text: str, store: Path | None = None, form: Form = "squashfs"
+) -> tuple[StoredImage | None, str]:
+    """The same, and the user who put the image or its name into the store, where that is a ``stranger``."""
     if not references.is_path(text):
         name = _normalized(text)
         return _by_name(name, store or directory(), form, vouched=name.startswith("sha256:"))
@@ -70,9 +77,10 @@ def lookup(text: str, store: Path | None = None, form: Form = "squashfs") -> Sto
     if path.is_dir():
         raise UsageError(f"{text} is a directory, not an image file", where=text)
     if not path.is_file():
-        return None
+        return None, ""
     known = read_sidecar(path) if _vouches(sidecar_path(path), path) else None
-    return known or StoredImage(path=path, reference=text, size_bytes=path.stat().st_size)
+    image = known or StoredImage(path=path, reference=text, size_bytes=path.stat().st_size)
+    return image, stranger(image)
 
 
 def confirmed_at(text: str, store: Path | None = None, form: Form = "squashfs") -> float | None:
@@ -82,13 +90,13 @@ def confirmed_at(text: str, store: Path | None = None, form: Form = "squashfs") 
     name = _normalized(text)
     refs = _existing_names(name, store or directory(), form, vouched=name.startswith("sha256:"))
     with suppress(FileNotFoundError, IndexError):
-        return refs[0].stat().st_mtime
+        return refs[0][0].stat().st_mtime
     return None
 
 
 def by_key(key: str, store: Path, form: Form = "squashfs") -> StoredImage | None:
     """The stored image of this conversion key."""
-    return _by_name(key, store, form, vouched=True)
+    return _by_name(key, store, form, vouched=True)[0]
 
 
 def stranger(image: StoredImage) -> str:
@@ -120,30 +128,36 @@ def partial(key: str, store: Path) -> Iterator[Path]:
     at = own if file_system.closed_to_others(own) else Path(f"/proc/{os.getpid()}/fd/{handle}")
     try:
         about = os.fstat(handle)
-        if about.st_uid != os.geteuid() or about.st_mode & 0o077:
+        if about.st_uid != os.geteuid() or about.st_mode & 0o077 or any(at.iterdir()):
             raise InfrastructureError("another user has put a directory in the place of ours", where=str(own))
-        yield at / "image"
+        try:
+            yield at / "image"
+        finally:
+            with suppress(OSError):
+                for each in at.iterdir():
+                    shutil.rmtree(each, ignore_errors=True)
+                    each.unlink(missing_ok=True)
+                own.rmdir()  # what has its name by now may be another of this user's, and is left
     except RunnerError as error:
         error.where = error.where.replace(str(at), str(own))
         raise
     finally:
-        shutil.rmtree(own, ignore_errors=True)
         os.close(handle)
 
 
 def sweep(key: str | None, store: Path) -> None:
     """Remove what killed conversions of this user left: all of this key, whose lease is held, and files of dead
-    processes. What another user puts under such a name may hold what this one has elsewhere; others cannot write to
-    what is ours.
+    processes. What another user puts under such a name may hold what this one has elsewhere; no other may enter what is
+    ours (``partial``).
     """
     # The lease on the key, or one user's own (``lease.leased``).
     lease = re.compile(re.escape(f".{key}.claim") + r"(\.[0-9]+)?")
-    for path in (*store.glob(".*"), *(path for each in _directories_of_names(store) for path in each.glob(".*"))):
+    for path in (*store.glob(".*"), *(path for each in _kept_directories(store) for path in each.glob(".*"))):
         of_key = key is not None and path.name.startswith(f".{key}.") and not lease.fullmatch(path.name)
         if of_key or process_identity.state(atomic.temporary_owner(path)) == "dead":
             with suppress(OSError):  # in a directory where only others remove
                 about = path.lstat()
-                if about.st_uid != os.geteuid() or (stat.S_ISDIR(about.st_mode) and about.st_mode & stat.S_IWOTH):
+                if about.st_uid != os.geteuid() or (stat.S_ISDIR(about.st_mode) and about.st_mode & 0o077):
                     continue
                 if stat.S_ISDIR(about.st_mode):
                     shutil.rmtree(path)
@@ -168,8 +182,8 @@ def publish(made: Path, image: StoredImage) -> StoredImage:
     image = msgspec.structs.replace(image, path=path, mtime_ns=about.st_mtime_ns)
     owners.share(made, path.parent)
     # The sidecar first: one without its image is ignored, and an image without its sidecar would be unknown.
-    write_sidecar(image, mode=stat.S_IMODE(made.lstat().st_mode))
-    owners.share(sidecar_path(path), path.parent)
+    with _new(sidecar_path(path), path.parent) as new:
+        write_sidecar(image, mode=stat.S_IMODE(made.lstat().st_mode), at=new)
     with writing(path):
         made.rename(path)
         atomic.sync_directory(path.parent)
@@ -214,8 +228,8 @@ def remove(path: Path) -> None:
         sidecar_path(path).unlink(missing_ok=True)
 
 
-def _by_name(name: str, store: Path, form: Form, *, vouched: bool) -> StoredImage | None:
-    for ref in _existing_names(name, store, form, vouched=vouched):
+def _by_name(name: str, store: Path, form: Form, *, vouched: bool) -> tuple[StoredImage | None, str]:
+    for ref, whose in _existing_names(name, store, form, vouched=vouched):
         file, written_for = _read_name(ref)
         image = read_sidecar(store / file) if file else None
         if image is None or (written_for not in ("", name) and not vouched):
@@ -223,8 +237,8 @@ def _by_name(name: str, store: Path, form: Form, *, vouched: bool) -> StoredImag
         known = (written_for, image.digest, image.origin, image.key)
         if vouched and (stranger(image) or name not in known):
             continue  # any user can give this name to any file, but not in the name of those who are believed
-        return image
-    return None
+        return image, stranger(image) or whose
+    return None, ""
 
 
 def _vouches(beside: Path, path: Path) -> bool:
@@ -262,36 +276,39 @@ def _directory_of_names(store: Path) -> Path:
     shared, own = store / _NAMES, store / f"{_NAMES}.{os.geteuid()}"
     if not os.path.lexists(shared) or _is_kept(shared, store):
         return shared
-    free = filter(owners.is_own, sorted(store.glob(f"{own.name}*")))
+    free = (each for each in sorted(store.glob(f"{own.name}*")) if owners.is_own(each) and not each.is_symlink())
     return next(free, own if not os.path.lexists(own) else own.with_name(f"{own.name}-{os.urandom(4).hex()}"))
 
 
 def _directories_of_names(store: Path) -> tuple[Path, ...]:
-    return (store / _NAMES, *(store.glob(f"{_NAMES}.*") if _is_everybodys(store) else ()))
+    return (store / _NAMES, *(store.glob(f"{_NAMES}.*") if owners.others_write(store) else ()))
+
+
+def _kept_directories(store: Path) -> Iterator[Path]:
+    """Those where names may be removed: a stranger's could become a link to this user's files of the same names."""
+    return (each for each in _directories_of_names(store) if _is_kept(each, store))
 
 
 def _is_kept(names: Path, store: Path) -> bool:
-    """Whether no stranger can exchange names in this directory; of a group, its members are trusted."""
-    return owners.believed(names, store) or not _is_everybodys(store)
+    """Whether no stranger can exchange names in this directory, or lead them elsewhere."""
+    # None is believed whose id is unknown, not even this user's.
+    is_ours = owners.is_own(names) or owners.believed(names, store)
+    return (is_ours and not names.is_symlink()) or not owners.others_write(store)
 
 
-def _is_everybodys(store: Path) -> bool:
-    with suppress(OSError):
-        return store.stat().st_mode & stat.S_IWOTH != 0
-    return False
-
-
-def _existing_names(name: str, store: Path, form: Form, *, vouched: bool) -> tuple[Path, ...]:
-    """The files that say what the name stands for: those of believed owners first, of these the last confirmed.
-    ``vouched``: only those of believed owners (``owners``).
+def _existing_names(name: str, store: Path, form: Form, *, vouched: bool) -> tuple[tuple[Path, str], ...]:
+    """The files that say what the name stands for, each with the user who says so where that is a stranger: those of
+    believed owners first, of these the last confirmed. ``vouched``: only those of believed owners (``owners``).
     """
     key, refs = _file_of_name(name, form), []
     for names in _directories_of_names(store):
         kept = _is_kept(names, store)
         for path in (names / key, *names.glob(f"{key}.*")):
             with suppress(OSError):
-                refs.append((kept and owners.believed(path, store), path.lstat().st_mtime, path))
-    return tuple(path for believed, _, path in sorted(refs, reverse=True) if believed or not vouched)
+                about, believed = path.lstat(), owners.believed(path, store)
+                whose = "" if kept and believed else owners.user((names.lstat() if believed else about).st_uid)
+                refs.append((not whose, about.st_mtime, path, whose))
+    return tuple((path, whose) for believed, _, path, whose in sorted(refs, reverse=True) if believed or not vouched)
 
 
 def _read_name(ref: Path) -> tuple[str, str]:
@@ -313,7 +330,7 @@ def refer(name: str, image: StoredImage) -> Path:
     content = f"{image.path.name}\n{name}\n".encode()
     store = image.path.parent
     # The file for all, unless it is another user's.
-    shared = name_path(name, store, form_of(image.path))
+    shared = _made_directory_of_names(store) / _file_of_name(name, form_of(image.path))
     own = shared.with_name(f"{shared.name}.{os.geteuid()}")
     own = next(filter(owners.is_own, sorted(shared.parent.glob(f"{own.name}*"))), own)
     if not owners.may_replace(own):  # a stranger has taken this name, too
@@ -322,13 +339,34 @@ def refer(name: str, image: StoredImage) -> Path:
     with suppress(OSError):  # what cannot be read is written anew
         if file_system.read_bytes(path, _LARGEST) == content:
             return path
-    with writing(path):
-        with suppress(FileExistsError):
-            path.parent.mkdir(parents=True)
-            owners.share(path.parent, store)
-        atomic.write(path, content)
-        owners.share(path, store)
-    return path
+    with _new(path, store) as new:
+        atomic.write(new, content)
+    # As long as ours was empty, that of another member could take its place.
+    return path if _directory_of_names(store) == path.parent else refer(name, image)
+
+
+def _made_directory_of_names(store: Path) -> Path:
+    """As ``_directory_of_names``, and it is there: who makes one at the same time may be a stranger."""
+    while not (_is_kept(names := _directory_of_names(store), store) and os.path.lexists(names)):
+        try:
+            with _new(names, store) as new:
+                new.mkdir()
+        except InfrastructureError:
+            if not os.path.lexists(names):
+                raise
+    return names
+
+
+@contextmanager
+def _new(path: Path, store: Path) -> Iterator[Path]:
+    """What is to be shared under this name, made and shared where no other user could exchange it: another file or
+    directory of this user's would be opened to others in its place.
+    """
+    with partial(_NAMES, store) as new, writing(path):
+        yield new
+        owners.share(new, store)
+        new.rename(path)
+        atomic.sync_directory(path.parent)
 
 
 def confirm(name: str, image: StoredImage) -> None:
@@ -355,9 +393,11 @@ def check_writable(store: Path) -> None:
 
 
 def names_of_store(store: Path) -> dict[Path, str]:
-    """Every reference file -> the name of the image file that it stands for; other files are ignored."""
+    """Every reference file that no stranger can exchange -> the name of the image file that it stands for; other files
+    are ignored.
+    """
     named = {}
-    for path in (path for each in _directories_of_names(store) for path in each.glob("[!.]*")):
+    for path in (path for each in _kept_directories(store) for path in each.glob("[!.]*")):
         with suppress(InfrastructureError):  # another user's private one
             named[path] = _read_name(path)[0]
     return {path: name for path, name in named.items() if name}

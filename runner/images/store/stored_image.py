@@ -154,13 +154,13 @@ def _decoded(raw: bytes) -> StoredImage:
     return msgspec.json.decode(raw, type=StoredImage, dec_hook=lambda kind, value: kind(value))
 
 
-def write_sidecar(image: StoredImage, *, mode: int | None = None) -> None:
-    """Write an image's sidecar anew. ``mode``: of the file; None keeps the image's. InfrastructureError: the disk is
-    full, or it is another user's, who alone vouches for that image.
+def write_sidecar(image: StoredImage, *, mode: int | None = None, at: Path | None = None) -> None:
+    """Write an image's sidecar anew. ``mode``: of the file; None keeps the image's. ``at``: where, if not in its place.
+    InfrastructureError: the disk is full, or it is another user's, who alone vouches for that image.
     """
     if not (owners.may_replace(sidecar_path(image.path)) and owners.may_replace(image.path)):
         raise InfrastructureError("a stored image of another user is described by that user", where=str(image.path))
     content = msgspec.json.format(msgspec.json.encode(image, enc_hook=str), indent=1)
-    path = sidecar_path(image.path)
+    path = at or sidecar_path(image.path)
     with writing(path):
         files.write(path, content, mode=stat.S_IMODE(image.path.stat().st_mode) if mode is None else mode)

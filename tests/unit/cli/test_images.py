@@ -183,7 +183,7 @@ def test_of_another_users_image_an_edit_and_a_job_say_whose_it_is(
     edit = ("images", "edit", "a:1", "--", "true")
     assert ("warning" in call(*edit, code=Exit.REFUSED).err, pin("a:1", "squashfs").owner) == (False, "")
     os.chown(stored_image.sidecar_path(images[0].path), 61003, 61003)
-    assert "warning: user 61003 put this image into the store" in call(*edit, code=Exit.REFUSED).err
+    assert "warning: user 61003 put this image or its name into the store" in call(*edit, code=Exit.REFUSED).err
     assert pin("a:1", "squashfs").owner == "user 61003"
 
 

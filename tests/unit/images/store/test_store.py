@@ -6,18 +6,22 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import pytest
 
+from runner.cli.importer import command as importer
 from runner.core import files, process_identity
-from runner.core.errors import InfrastructureError, UsageError
+from runner.core.errors import InfrastructureError, RefusedError, UsageError
 from runner.core.files import key_of
 from runner.images.store import owners, store
 from runner.images.store.store import Candidate, Limits, to_remove
 from runner.images.store.stored_image import BrokenSidecar, StoredImage, file_name
-from tests.support.squashfs import published
+from runner.preparation.choices import pin
+from tests.support.squashfs import SUPERBLOCK, published
+from tests.support.users import ALICE, AS_ROOT, BOB, CAROL, GROUP, open_directory, run_as
 
 NAME, DIGEST = "gpu-runner/x:standin", "sha256:" + "c" * 64
 
@@ -86,11 +90,15 @@ def test_a_sweep_takes_what_the_dead_left_and_nothing_else(tmp_path: Path) -> No
     swept = [f".k1.partial~{alive}.0", f".k2.partial~{dead}.0", f"refs/.abc~{dead}.0", ".k1.lock"]
     for name in (*kept, *swept):
         (tmp_path / name).touch()
+    renamed = f".k3.partial~{dead}.0"
+    (tmp_path / renamed).mkdir(mode=0o755)
+    (tmp_path / renamed / "results").touch()
     fixed = f".k1.partial~{dead}.0"
-    (tmp_path / fixed).mkdir()
+    (tmp_path / fixed).mkdir(mode=0o700)
     (tmp_path / fixed / "image").touch()
     store.sweep("k1", tmp_path)
-    assert {path.name for path in tmp_path.rglob(".*")} == {Path(name).name for name in kept}
+    assert {path.name for path in tmp_path.rglob(".*")} == {renamed, *(Path(name).name for name in kept)}
+    assert (tmp_path / renamed / "results").exists(), "what others may enter was not made under this name"
     assert store.lookup(DIGEST, tmp_path) == image
 
 
@@ -153,6 +161,161 @@ def test_what_others_put_in_a_files_place_gives_them_no_right_to_a_private_file(
         with pytest.raises(InfrastructureError, match="Too many levels of symbolic links"):
             store.publish(planted, image)
         assert not os.path.lexists(image.path)
+
+
+@pytest.fixture
+def shared() -> Iterator[Path]:
+    """A group's store of root, where each member replaces and removes what is that member's own."""
+    with open_directory() as place:
+        directory = place / "store"
+        directory.mkdir()
+        os.chown(directory, 0, GROUP)
+        directory.chmod(0o3775)
+        yield directory
+
+
+def member(uid: int, call: Callable[..., Any], *arguments: Any) -> Any:
+    return run_as(uid, call, *arguments, groups=(GROUP,))
+
+
+@AS_ROOT
+@pytest.mark.parametrize("mode", [0o1777, 0o3775])
+def test_a_strangers_name_for_an_image_that_is_believed_is_a_strangers(
+    shared: Path, mode: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RUNNER_STORE", str(shared))
+    shared.chmod(mode)
+    published(SUPERBLOCK, shared, "lab/own:1")
+    image = member(ALICE, published, SUPERBLOCK, shared, "lab/old:1", "b")
+    for directory, name in (("refs", "x:named"), (f"refs.{BOB}", "x:elsewhere")):
+        if directory != "refs":
+            member(BOB, (shared / directory).mkdir)
+        member(BOB, (shared / directory / key_of(name)).write_text, f"{image.path.name}\n{name}\n")
+        pinned = member(ALICE, pin, name, "squashfs")
+        assert (pinned.planned.path, pinned.problem, pinned.owner) == (str(image.path), "", f"user {BOB}")
+        assert f"user {BOB} put it there" in run_as(ALICE, refusal_by_importer, name)
+    assert [member(ALICE, pin, name, "squashfs").owner for name in ("lab/own:1", "lab/old:1")] == ["", ""]
+
+
+def refusal_by_importer(name: str) -> str:
+    try:
+        importer.main(["--store", str(store.directory()), "get", f"docker://{name}"], standalone_mode=False)
+    except RefusedError as error:
+        return error.what
+    return ""
+
+
+@AS_ROOT
+def test_who_made_a_groups_directory_of_names_gives_no_name_another_meaning(shared: Path) -> None:
+    member(BOB, (shared / "refs").mkdir)
+    (shared / "refs").chmod(0o2775)
+    image = member(ALICE, put, shared)
+    other = member(ALICE, put, shared, "x:other", "f")
+    for path in (shared / "refs").iterdir():
+        member(BOB, path.unlink)
+    member(BOB, (shared / "refs" / key_of(NAME)).write_text, f"{other.path.name}\n{NAME}\n")
+    assert member(ALICE, store.lookup, NAME, shared) == image
+    assert member(CAROL, store.lookup, "x:other", shared) == other, "all members' names are found"
+
+
+@AS_ROOT
+def test_a_link_in_place_of_the_names_leads_into_no_directory_of_this_users(shared: Path) -> None:
+    private = shared.parent / "private"
+    private.mkdir()
+    os.chown(private, ALICE, ALICE)
+    member(BOB, (shared / "refs").symlink_to, private)
+    image = member(ALICE, put, shared)
+    assert [*private.iterdir()] == []
+    assert member(ALICE, store.lookup, NAME, shared) == image
+    results = private / "results"
+    member(ALICE, results.write_text, f"{image.path.name}\n")
+    member(BOB, (shared / "refs.b").mkdir)
+    (shared / "refs.b").chmod(0o777)
+    member(BOB, (shared / "refs.b/results").write_text, f"{image.path.name}\n")
+    member(ALICE, store.remove, image.path)
+    assert results.exists()
+    assert (shared / "refs.b/results").exists(), "by now it could be a link to hers"
+
+
+@AS_ROOT
+@pytest.mark.parametrize("appears", ["directory", "link"])
+def test_a_directory_of_names_that_a_stranger_makes_at_the_same_time_gets_none(
+    shared: Path, appears: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names, private, lexists = shared / "refs", shared.parent / "private", os.path.lexists
+    private.mkdir()
+
+    def stranger_is_quick(path: Path) -> bool:
+        there = lexists(path)
+        if path == names and not there:
+            names.mkdir() if appears == "directory" else names.symlink_to(private)
+            os.chown(names, BOB, BOB, follow_symlinks=False)
+            (private if appears == "link" else names).joinpath("his").touch()
+        return there
+
+    monkeypatch.setattr(os.path, "lexists", stranger_is_quick)
+    image = put(shared)
+    assert [path.name for path in names.iterdir()] == ["his"]
+    assert store.lookup(DIGEST, shared) == image
+
+
+@AS_ROOT
+def test_a_name_is_written_again_where_another_members_directory_took_the_place_of_an_empty_one(
+    shared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names, write = shared / "refs", files.write
+
+    def member_is_quick(path: Path, content: bytes, *, mode: int | None = None) -> None:
+        if names.exists() and names.stat().st_uid != BOB:
+            names.rmdir()
+            names.mkdir()
+            os.chown(names, BOB, BOB)
+        write(path, content, mode=mode)
+
+    monkeypatch.setattr(files, "write", member_is_quick)
+    image = put(shared)
+    assert store.lookup_and_stranger(NAME, shared) == (image, "")
+
+
+def test_what_another_member_exchanges_for_a_new_file_is_not_opened_to_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared, share, opened = tmp_path, owners.share, []
+    (shared / "private").mkdir(mode=0o700)
+    (shared / "id_rsa").touch(0o600)
+    shared.chmod(0o2775)
+
+    def exchanged(path: Path, directory: Path) -> None:
+        mine = shared / ("private" if path.is_dir() else "id_rsa")
+        exchanges = bool(path.parent.stat().st_mode & 0o020) and mine.exists()
+        if exchanges:
+            path.rename(shared / f"away-{path.name}")
+            mine.rename(path)
+        share(path, directory)
+        if exchanges and path.stat().st_mode & 0o077:
+            opened.append(mine.name)
+
+    monkeypatch.setattr(owners, "share", exchanged)
+    with store.partial("k", shared) as made:
+        made.write_bytes(b"hsqs")
+        image = store.publish(made, StoredImage(path=shared / "x.sqsh", reference=NAME, digest=DIGEST))
+    assert opened == []
+    assert store.lookup(NAME, shared) == image
+    assert (shared / "refs").stat().st_mode & 0o7777 == 0o2775
+    assert {path.stat().st_mode & 0o777 for path in (*shared.glob("refs/*"), *shared.glob("x.sqsh*"))} == {0o644}
+
+
+def test_what_another_member_puts_in_place_of_the_directory_in_the_making_is_not_removed(tmp_path: Path) -> None:
+    shared, results = tmp_path / "store", tmp_path / "store/results"
+    (results / "thesis").mkdir(parents=True)
+    shared.chmod(0o2775)
+    with store.partial("k", shared) as made:
+        made.touch()
+        [directory] = shared.glob(".k.partial*")
+        directory.rename(shared / "kept")
+        results.rename(directory)
+    assert (directory / "thesis").exists()
+    assert [*(shared / "kept").iterdir()] == []
 
 
 def test_what_cannot_be_written_says_where_to(tmp_path: Path) -> None:
