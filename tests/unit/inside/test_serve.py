@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from gpu_runner_inside.serve import Server
 
 from runner.jobs.service import program_inside
 from tests.support.tunnels import SERVER
@@ -85,6 +86,20 @@ def test_another_users_server_at_its_port_is_not_taken_for_it(tmp_path: Path) ->
     assert not (tmp_path / "serve/place.json").exists()
     child.terminate()
     child.communicate(timeout=20)
+
+
+@AS_ROOT
+def test_another_user_who_listens_since_a_look_does_not_answer_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = Server("loopback", 0, tmp_path)
+    seen = server._connections
+    own = [["", "", "", "0A", "", "", "", str(os.getuid())]]
+    monkeypatch.setattr(server, "_connections", lambda state: own if state == "0A" else seen(state))
+    with subprocess.Popen((sys.executable, "-c", _ELSEWHERE, str(server._port))) as child:
+        until(lambda: any(row[7] == str(BOB) for row in seen("0A")))
+        assert server._answer() == 0
+        child.kill()
 
 
 @pytest.mark.parametrize(("program", "says"), [("no-such-program", "cannot be run"), ("false", "")])

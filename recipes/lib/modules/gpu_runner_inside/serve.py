@@ -102,9 +102,22 @@ class Server:
         ):
             connection.settimeout(5)
             connection.connect(self._path or (self._host, self._port))
+            if not self._path and not self._is_own(connection.getsockname()[1]):
+                return 0
             connection.sendall(b"GET / HTTP/1.0\r\nHost: localhost\r\n\r\n")
             return int(connection.recv(12)[9:])
         return 0
+
+    def _is_own(self, port: int) -> bool:
+        """Whether a process of this user takes our connection from this port: who listens may be another one by now. One
+        that is not taken yet has no inode.
+        """
+        for _ in range(100):
+            rows = [row for row in self._connections("01") if row[2].endswith(f":{port:04X}") and row[9] != "0"]
+            if rows:
+                return rows[0][7] == str(os.getuid())
+            time.sleep(_POLL_S / 10)
+        return False
 
     def _is_used(self) -> bool:
         """Whether a connection is established."""
