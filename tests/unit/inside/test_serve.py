@@ -97,9 +97,11 @@ def test_another_user_who_listens_since_a_look_does_not_answer_for_it(
     own = [["", "", "", "0A", "", "", "", str(os.getuid())]]
     monkeypatch.setattr(server, "_connections", lambda state: own if state == "0A" else seen(state))
     with subprocess.Popen((sys.executable, "-c", _ELSEWHERE, str(server._port))) as child:
-        until(lambda: any(row[7] == str(BOB) for row in seen("0A")))
-        assert server._answer() == 0
-        child.kill()
+        try:
+            until(lambda: any(row[7] == str(BOB) for row in seen("0A")))
+            assert server._answer() == 0
+        finally:
+            child.kill()
 
 
 @pytest.mark.parametrize(("program", "says"), [("no-such-program", "cannot be run"), ("false", "")])

@@ -109,8 +109,8 @@ class Server:
         return 0
 
     def _is_own(self, port: int) -> bool:
-        """Whether a process of this user takes our connection from this port: who listens may be another one by now. One
-        that is not taken yet has no inode.
+        """Whether a process of this user takes our connection from this port: who listens may be another one by now.
+        One that is not taken yet has no inode.
         """
         for _ in range(100):
             rows = [row for row in self._connections("01") if row[2].endswith(f":{port:04X}") and row[9] != "0"]
