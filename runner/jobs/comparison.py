@@ -639,8 +639,9 @@ def _figure_text(run: Run) -> str:
 
 
 def _mapping(area: Area, first: Mapping[str, str], second: Mapping[str, str]) -> Iterator[Difference]:
+    lacking = _NOT_RECORDED if area == "versions" else NONE
     for key in dict.fromkeys((*first, *second)):
-        yield from _value(area, key, first.get(key, NONE), second.get(key, NONE))
+        yield from _value(area, key, first.get(key, lacking), second.get(key, lacking))
 
 
 def _value(area: Area, key: str, first: str, second: str) -> Iterator[Difference]:

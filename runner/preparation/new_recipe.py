@@ -234,7 +234,9 @@ def draft(recipe: Recipe, options: Sequence[ProgramOption]) -> str:
     if recipe.processes != "per-gpu":
         lines += ["# The program starts its own processes, once a node.", f"processes: {recipe.processes}"]
     if options:
-        lines.append("# Options of the program, for `submit --set KEY=VALUE`; null: the program's own default.")
+        lines.append(
+            "# Options of the program, for `submit --set KEY=VALUE`; null: as above, or the program's own default."
+        )
         lines.append("options:")
         lines += [
             f"  {quoted(option.name)}: {'false' if option.is_flag else 'null'}{_note(option)}" for option in options
