@@ -11,11 +11,12 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TypeAlias, TypeVar, get_args, overload
 
 from runner.core.errors import RefusedError, UsageError
+from runner.core.files import read_below
 from runner.jobs import directory as run_directories
 from runner.jobs.facts import run_facts
 from runner.model.expectation import Compared, Expectation
@@ -119,8 +120,11 @@ class Run(_Directory):
     def logs(self, rank: int | None = None) -> dict[str, str]:
         """Its logs that are not empty: file name -> text. ``rank``: only those of this rank."""
         pattern = "*" if rank is None else f"rank-{rank}.*"
-        logs = sorted(self._files.logs.glob(pattern))
-        return {path.name: text for path in logs if (text := path.read_text("utf-8", "replace"))}
+        texts: dict[str, str] = {}
+        for path in sorted(self._files.logs.glob(pattern)):
+            with suppress(OSError):  # through a link, to a file that is not the run's
+                texts[path.name] = read_below(self.directory, f"logs/{path.name}").decode("utf-8", "replace")
+        return {name: text for name, text in texts.items() if text}
 
     @property
     def _files(self) -> run_directories.Run:

@@ -120,8 +120,8 @@ def edit(
 
     if shell == bool(words):
         raise click.UsageError("write the command behind --, or --shell")
-    stored = _stored(image, target)[0]
-    if whose := store.lookup_and_stranger(image, target, form_of(stored.path))[1]:
+    stored, whose = _stored_and_strangers(image, target)[0]
+    if whose:
         say(f"warning: {whose} put this image or its name into the store, and alone vouches for what it holds")
     tool = writable_root.find_tool(tool_name)
     result = editing.new_name(stored, name, of_stranger=bool(whose))
@@ -201,13 +201,20 @@ def prune(
 
 
 def _stored(image: str, target: Path) -> tuple[StoredImage, ...]:
-    """The stored forms of an image: a squashfs, a SIF, or both in this order; for a file, that file.
+    """As ``_stored_and_strangers``, the images alone."""
+    return tuple(each for each, _ in _stored_and_strangers(image, target))
+
+
+def _stored_and_strangers(image: str, target: Path) -> tuple[tuple[StoredImage, str], ...]:
+    """The stored forms of an image: a squashfs, a SIF, or both in this order; for a file, that file; each with the
+    stranger who put it or its name there, if one did.
 
     Raises:
         RefusedError: nothing of that name is stored.
     """
     forms = tuple(SUFFIXES)[: 1 if reference.is_path(image) else None]
-    stored = tuple(filter(None, (store.lookup(image, target, form) for form in forms)))
+    found = (store.lookup_and_stranger(image, target, form) for form in forms)
+    stored = tuple((each, whose) for each, whose in found if each is not None)
     if not stored:
         fix = f"`{PROGRAM} images list` shows what is there; `{PROGRAM} convert {image}` makes it"
         raise RefusedError(f"no image {image} is in the store", where=str(target), fix=fix)

@@ -45,6 +45,7 @@ def command(run: str, without: tuple[str, ...], **flags: Any) -> int:
     from runner.preparation.request import check_directory, check_foreign, image_of, repeated
 
     first = find(run)
+    first.check_orders()
     changes = given(click.get_current_context())
     left_out = [_field(option) for option in without]
     request = repeated(recorded(first), changes, without=left_out, image=image_of(first.needed_plan()))

@@ -239,7 +239,9 @@ def _attached(run: Run) -> Iterator[None]:
     def touch() -> None:
         while True:
             with suppress(OSError):
-                (run.path / _ATTACHED).touch(mode=0o600)
+                through_no_link = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+                os.close(os.open(run.path / _ATTACHED, through_no_link, 0o600))
+                os.utime(run.path / _ATTACHED, follow_symlinks=False)
             if ended.wait(_EVERY_S):
                 return
 

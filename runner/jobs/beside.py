@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,8 @@ from runner.jobs.states import clients_of, ensure_own, scheduler_of
 from runner.model.backends import SCHEDULERS
 from runner.model.plan import Plan
 from runner.model.records import ExitRecord
+
+_NODE = re.compile(r"[A-Za-z0-9][\w.:@-]*\Z", re.ASCII)  # what becomes a word of ssh's configuration
 
 
 @dataclass(frozen=True)
@@ -90,4 +93,6 @@ def place_beside(run: Run, rank: int = 0) -> Place:
     if record is not None:
         own = (f"RUNNER_TOKEN={record.token}", f"RUNNER_RANK={rank}")
     node = "" if record is None else record.node_name or record.host
+    if record is not None and not _NODE.match(node):
+        raise RefusedError(f"its rank {rank} recorded no node's name", where=run.run_id, fix="use ssh itself")
     return Place(name, clients, job_id, node, own, plan)

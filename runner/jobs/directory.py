@@ -50,12 +50,18 @@ CODE_FILES = "code-files.json"  # which files the copy of the user's code had wh
 VERSIONS = "versions"  # what programs say of themselves: on the first node; NODE behind it, or `-NODE`: on each
 NODES = "nodes"  # the job's nodes, in the order in which ranks fill them
 RESULT, EXIT, ENDED, CANCELLED, VERDICT = "result.json", "exit.json", "ended.json", "cancelled.json", "verdict.json"
-_ORDERS = (PLAN, REQUEST, COMMAND, JOB)  # by which something is run or ended later
+_ORDERS = (PLAN, REQUEST, COMMAND, JOB, CODE, CODE_FILES)  # by which something is run or ended later
 # Of a study or a sweep: its run directories are DIRECTORY/launches/LAUNCH/RUN.
 STUDY, SWEEP, LAUNCHES, LOG = "study.json", "sweep.json", "launches", "launches.log"
 CHAIN_END = "ended"  # of a chain, too: why no attempt follows; its attempts (chain.sh) write and read it
 _ID = re.compile(r"\d{8}-\d{6}-(?P<name>.+)-\d+(\.\d+)?\Z")  # STAMP-NAME-RANKS, and a number where that was taken
+_JOB_ID = re.compile(r"[A-Za-z0-9][\w.+\[\]-]{0,200}\Z", re.ASCII)  # one alone, and no option of a client
 _RECORD = re.compile(r"(0|[1-9][0-9]{0,8})\.([a-z]+)\.json\Z")  # one name for each rank
+
+
+def plain_job_id(text: str) -> str:
+    """What a job left as its id, which a scheduler's client is given; empty where it cannot be one."""
+    return text if _JOB_ID.match(text) else ""
 
 
 def is_whole_id(text: str) -> bool:
@@ -142,7 +148,7 @@ class _Submission(_File[Submitted]):
             return msgspec.structs.replace(record, refused=record.refused or "its array was not submitted")
         if record is None or not record.by_attempt:
             return record
-        job_id = run.content("job.id").decode("ascii", "replace").strip()
+        job_id = plain_job_id(run.content("job.id").decode("ascii", "replace").strip())
         return msgspec.structs.replace(record, job_id=job_id, refused="" if job_id else "this attempt was not needed")
 
 
@@ -337,9 +343,18 @@ class Run:
             return None
         except (ValueError, RecursionError, msgspec.ValidationError):
             return None
-        if name in _ORDERS and self._is_changed_order(name, content):
-            raise OSError(errno.EKEYREJECTED, "changed since the run was submitted", str(self.path / name))
+        if name in _ORDERS and self._is_changed_order(name, content) and is_linked(self):
+            raise self._changed(name)
         return value
+
+    def check_orders(self) -> None:
+        """Of a run that was moved, too. Raises OSError: one of its orders was changed."""
+        for name in _ORDERS:
+            if (content := self.content(name)) and self._is_changed_order(name, content):
+                raise self._changed(name)
+
+    def _changed(self, name: str) -> OSError:
+        return OSError(errno.EKEYREJECTED, "changed since the run was submitted", str(self.path / name))
 
     def write(self, name: str, value: msgspec.Struct | Mapping[str, Any], at: Path | None = None) -> None:
         """Write ``value`` as JSON, whole or not at all. Undecodable bytes in strings survive as escapes.
@@ -424,7 +439,7 @@ class Run:
         with suppress(OSError):
             lines = files.read_bytes(orders() / self.run_id).decode("ascii", "replace").splitlines()
             known = [line for line in lines if line.endswith(f"  {name}")]
-            return bool(known) and f"{files.sha256(content)}  {name}" not in known and is_linked(self)
+            return bool(known) and f"{files.sha256(content)}  {name}" not in known
         return False
 
     def _there(self, name: str) -> bytes:

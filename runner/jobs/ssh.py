@@ -7,7 +7,9 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+import stat
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -97,10 +99,15 @@ def _prepared(run: Run, rank: int) -> Path:
     sshd.
     """
     directory = run.path.with_name(f".ssh-{run.run_id}") / str(rank)
+    for each in (directory.parent, directory):
+        each.mkdir(mode=0o700, exist_ok=True)
+        about = each.lstat()
+        is_ours = stat.S_ISDIR(about.st_mode) and about.st_uid == os.geteuid() and not about.st_mode & 0o077
+        if not is_ours or files.exchangeable_by(each, made=True):
+            what = "what ssh reads there could be another user's"
+            raise RefusedError(what, where=str(each), fix="submit with --runs in a directory of your own")
     if (directory / "sshd_config").exists():
         return directory
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    directory.parent.chmod(0o700)
     for key in ("key", "host_key"):
         if not (directory / key).exists():
             words = ("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", run.run_id, "-f", str(directory / key))

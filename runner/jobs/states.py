@@ -23,7 +23,7 @@ from runner.backends.schedulers import Scheduler, connect, quiet_s
 from runner.core import files
 from runner.core.errors import NotAcceptedError, RefusedError, RunnerError, UnknownStateError
 from runner.images.store import owners
-from runner.jobs.directory import Run, is_linked
+from runner.jobs.directory import Run, is_linked, plain_job_id
 from runner.model.job import Cancelled, ExitMarker, JobState, SchedulerRecord, Submitted
 from runner.model.records import ExitRecord
 
@@ -359,8 +359,8 @@ def id_in_records(run: Run) -> str:
     """The job's id from its own records; empty if there are none."""
     marker = run.marker
     if marker is not None:
-        return marker.job
-    return next((start.job_id for start in run.records.starts.values() if start.job_id), "")
+        return plain_job_id(marker.job or "")
+    return next(filter(None, (plain_job_id(start.job_id or "") for start in run.records.starts.values())), "")
 
 
 def cancel_run(run: Run) -> tuple[str, bool]:

@@ -49,9 +49,17 @@ def believed(path: Path, store: Path) -> bool:
     return False
 
 
-def stranger(path: Path, store: Path) -> str:
-    """The user whose file it is, where that is none of those that are believed; else empty."""
-    return "" if believed(path, store) or not path.exists() else user(path.stat().st_uid)
+def stranger(path: Path, store: Path, *, gone: str = "") -> str:
+    """The user whose file it is, or who made a link of that name, where that is none of those that are believed; else
+    empty. ``gone``: what is said of a file that is not there.
+    """
+    if believed(path, store):
+        return ""
+    try:
+        owner = path.lstat().st_uid
+        return user(path.stat().st_uid if owner in _vouching(store) else owner)
+    except FileNotFoundError:
+        return gone
 
 
 def may_replace(path: Path) -> bool:

@@ -100,9 +100,14 @@ def by_key(key: str, store: Path, form: Form = "squashfs") -> StoredImage | None
 
 
 def stranger(image: StoredImage) -> str:
-    """The user who put an image into the store, where that is neither the caller, nor root, nor the store's owner."""
-    store = image.path.parent
-    return owners.stranger(image.path, store) or owners.stranger(sidecar_path(image.path), store)
+    """The user who put an image into the store, where that is neither the caller, nor root, nor the store's owner. It
+    may be anybody's that is not there now, or whose sidecar is not that was read.
+    """
+    store, gone = image.path.parent, "another user"
+    was_read = bool(image.digest or image.sha256 or image.key)
+    return owners.stranger(image.path, store, gone=gone) or owners.stranger(
+        sidecar_path(image.path), store, gone=gone * was_read
+    )
 
 
 def lease_path(key: str, store: Path) -> Path:

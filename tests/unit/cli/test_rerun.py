@@ -97,6 +97,10 @@ def test_what_was_not_recorded_is_reported(project: Path, call: Call) -> None:
         (directory / name).write_text((directory / name).read_text().replace("probe", "allreduce"))
         said = call("rerun", "@1", code=Exit.REFUSED)[1]
         assert f"changed since the run was submitted\n  where: {directory / name}" in said
+        moved = directory.parent.with_name("moved")
+        directory.parent.rename(moved)
+        assert "changed since the run was submitted" in call("rerun", str(moved / directory.name), code=Exit.REFUSED)[1]
+        moved.rename(directory.parent)
         (directory / name).unlink()
     said = call("rerun", directory.name, code=Exit.USAGE)[1]
     assert "no recorded command line" in said

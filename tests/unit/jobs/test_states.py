@@ -22,6 +22,7 @@ from runner.jobs.states import Left, cancel_run, launch_state, left_by, never_be
 from runner.jobs.submission import Submission, submit
 from runner.model.job import ExitMarker, JobState, SchedulerRecord, Submitted
 from runner.model.step import JobScript
+from tests.support.evidence import start, write_record
 from tests.support.limits import largest_file
 from tests.support.measured_runs import measured_run
 from tests.support.plans import PLAN
@@ -126,6 +127,11 @@ def test_what_a_job_changed_in_its_run_directory_is_no_order(submission: Submit,
             with pytest.raises(OSError, match="changed since the run was submitted"):
                 verb(own)
     assert not (tmp_path / "planted").exists() and (tmp_path / "called").read_text() == "sbatch\n"
+    # As it was written first, before there was an id: that of the records, which is no option of a client.
+    write_record(own, start(0, job_id="-uroot"))
+    own.write("job.json", msgspec.convert(document | {"job_id": ""}, Submitted))
+    with pytest.raises(UnknownStateError, match="unknown whether the scheduler accepted it"):
+        cancel_run(own)
     own.write("job.json", msgspec.convert(document, Submitted))
     assert scheduler_of(own)[1] == "7"
 

@@ -83,8 +83,10 @@ class JobProcesses:
             its = Path(f"/proc/{script.pid}")
             if not (its / "cwd").samefile(run_directory):
                 return True
-            by_words = any(word.endswith(b".sh") for word in (its / "cmdline").read_bytes().split(b"\0"))
-            return not by_words and not (its / "fd/1").samefile(run_directory / "logs" / "batch.out")
+            words = (its / "cmdline").read_bytes().split(b"\0")
+            by_words = any(word.rpartition(b"/")[2] == b"job.sh" for word in words)
+            out = (run_directory / "logs" / "batch.out").lstat()  # no link of the job to the output of another process
+            return not by_words and not os.path.samestat((its / "fd/1").stat(), out)
         except OSError:  # not ours to look into, or either is gone
             return self.script() is not None
 

@@ -16,7 +16,7 @@ from runner.cli.importer import command as importer
 from runner.core import files, process_identity
 from runner.core.errors import InfrastructureError, RefusedError, UsageError
 from runner.core.files import key_of
-from runner.images.store import owners, store
+from runner.images.store import owners, store, stored_image
 from runner.images.store.store import Candidate, Limits, to_remove
 from runner.images.store.stored_image import BrokenSidecar, StoredImage, file_name
 from runner.preparation.choices import pin
@@ -195,6 +195,25 @@ def test_a_strangers_name_for_an_image_that_is_believed_is_a_strangers(
         assert (pinned.planned.path, pinned.problem, pinned.owner) == (str(image.path), "", f"user {BOB}")
         assert f"user {BOB} put it there" in run_as(ALICE, refusal_by_importer, name)
     assert [member(ALICE, pin, name, "squashfs").owner for name in ("lab/own:1", "lab/old:1")] == ["", ""]
+
+
+@AS_ROOT
+def test_what_is_not_there_while_its_owner_is_looked_at_is_believed_of_no_one(tmp_path: Path) -> None:
+    """A stranger takes a file away for that moment, or what a link of theirs leads to."""
+    image = put(tmp_path)
+    assert store.stranger(image) == ""
+    away = tmp_path / "away"
+    for gone in (image.path, stored_image.sidecar_path(image.path)):
+        gone.rename(away)
+        assert store.stranger(image) == "another user"
+        gone.symlink_to("nothing")
+        os.chown(gone, BOB, BOB, follow_symlinks=False)
+        assert store.stranger(image) == f"user {BOB}"
+        gone.unlink()
+        away.rename(gone)
+    foreign = tmp_path / "plain.sqsh"
+    foreign.write_bytes(SUPERBLOCK)
+    assert store.stranger(StoredImage(path=foreign, reference=str(foreign))) == "", "it has no sidecar"
 
 
 def refusal_by_importer(name: str) -> str:
