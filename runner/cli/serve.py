@@ -16,7 +16,6 @@ from runner.cli.job_options import ReferringCommand, job_options
 from runner.cli.options import say, warn
 from runner.cli.progress import slow
 from runner.cli.shell import by_hand, in_own_job, job_request, wait_for_end, wait_until
-from runner.core import files
 from runner.core.errors import RefusedError, UsageError
 
 if TYPE_CHECKING:
@@ -80,10 +79,10 @@ def _serve(kind: Kind, reach: Reach, run: Run) -> int:
             )
     if kind == "command" and place.port and place.status == 200:
         warn(f"it asks for no token: whoever reaches {place.host}:{place.port} may use it")
-    token = files.read_below(run.path, service.TOKEN).decode("ascii", "replace")
-    if not re.fullmatch("[0-9a-f]{64}", token):
+    token = run.content(service.TOKEN).decode("ascii", "replace")  # none where the server has ended already
+    if token and not re.fullmatch("[0-9a-f]{64}", token):
         raise RefusedError("this is no token of ours", where=str(run.path / service.TOKEN), fix="start it again")
-    shown = token if sys.stdout.isatty() else f"$({_reading(run.path / service.TOKEN)})"
+    shown = token if token and sys.stdout.isatty() else f"$({_reading(run.path / service.TOKEN)})"
     say("it answers; to reach it, type the first line on your own machine, and open the second in a browser there:")
     click.echo("\n".join(service.directions(run, place, reach, kind, shown)))
     return wait_for_end(run)
