@@ -269,8 +269,7 @@ class _Connection:
         if len(os.fsencode(directory)) > _LONGEST_SOCKET:
             directory = Path(f"/tmp/gpu-runner-ssh-{os.geteuid()}")
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        status = directory.lstat()
-        if directory.is_symlink() or status.st_mode & 0o077 or files.exchangeable_by(directory, made=True):
+        if not files.is_private(directory):
             fix = "remove it; it is made anew, for you alone"
             raise RefusedError("ssh's sockets would lie where others can reach them", where=str(directory), fix=fix)
         if site.ssh.config and (whose := files.exchangeable_by(Path(site.ssh.config))):

@@ -77,6 +77,15 @@ def exchangeable_by(directory: Path, *, made: bool = False) -> str:
     return ""
 
 
+def is_private(directory: Path) -> bool:
+    """Whether it is a directory and no link, belongs to this user, is closed to all others, who cannot exchange it."""
+    with suppress(OSError):
+        status = directory.lstat()
+        ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
+        return ours and stat.S_IMODE(status.st_mode) & 0o777 == 0o700 and not exchangeable_by(directory, made=True)
+    return False
+
+
 def _way(path: Path) -> list[Path]:
     """The directories and links by which a path is found, as far as they are there, each by its real name."""
     found: list[Path] = []

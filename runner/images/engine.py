@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import stat
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from runner.core import paths, process, process_identity
 from runner.core.errors import InfrastructureError, RefusedError, RunnerError, UsageError
-from runner.core.files import exchangeable_by, sha256
+from runner.core.files import exchangeable_by, is_private, sha256
 
 if TYPE_CHECKING:
     import docker
@@ -216,7 +215,7 @@ def private_url(state: Path) -> str:
 
 def has_private_sockets(state: Path) -> bool:
     """Whether the sockets' directory exists and is this user's alone."""
-    return _is_private(_run_dir(state))
+    return is_private(_run_dir(state))
 
 
 def _run_dir(state: Path) -> Path:
@@ -227,7 +226,7 @@ def _run_dir(state: Path) -> Path:
     digest = sha256(os.fsencode(inside))[:8]
     runtime_dir = Path(os.environ.get("XDG_RUNTIME_DIR", f"/run/user/{os.getuid()}"))
     short = runtime_dir / f"gpu-runner-{digest}"
-    if _is_private(runtime_dir) and len(os.fsencode(short)) <= 107 - _SOCKET_ROOM:
+    if is_private(runtime_dir) and len(os.fsencode(short)) <= 107 - _SOCKET_ROOM:
         return short
     return Path(tempfile.gettempdir()) / f"gpu-runner-{os.getuid()}-{digest}"
 
@@ -236,21 +235,12 @@ def _make_private(directory: Path) -> None:
     """Create a directory that only this user can write to. In /tmp another user may have created the name first."""
     with suppress(FileExistsError):
         directory.mkdir(parents=True, mode=0o700)
-    if not _is_private(directory):
+    if not is_private(directory):
         raise RefusedError(
             "the private engine's sockets would lie in a directory that other users may change",
             where=str(directory),
             fix="remove it, or set XDG_RUNTIME_DIR or TMPDIR to a private directory with a short path",
         )
-
-
-def _is_private(directory: Path) -> bool:
-    """Whether it is a directory and no link, belongs to this user, is closed to all others, who cannot exchange it."""
-    with suppress(OSError):
-        status = directory.lstat()
-        ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
-        return ours and stat.S_IMODE(status.st_mode) & 0o777 == 0o700 and not exchangeable_by(directory)
-    return False
 
 
 def _dockerd_command(state: Path) -> list[str]:

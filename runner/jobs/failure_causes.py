@@ -492,8 +492,7 @@ def _rank_names(evidence: Evidence, ranks: list[int]) -> str:
 
 def _these(evidence: Evidence, ranks: Iterable[int]) -> str:
     """``ranks 0, 2``; ``starts 0, 2``, as in ``_rank_name``."""
-    text = format_ranks(ranks)
-    return text.replace("rank", "start", 1) if evidence.plan.starters else text
+    return format_ranks(ranks, noun="start" if evidence.plan.starters else "rank")
 
 
 def _signal_name(number: int) -> str:
@@ -503,7 +502,7 @@ def _signal_name(number: int) -> str:
         return "unknown"
 
 
-def format_ranks(ranks: Iterable[int], most: int = 8) -> str:
+def format_ranks(ranks: Iterable[int], most: int = 8, *, noun: str = "rank") -> str:
     """``rank 3``, ``ranks 0, 2``, or the first ``most`` of them and how many more there are."""
     ordered = [str(rank) for rank in sorted(ranks)]
-    return f"rank{'' if len(ordered) == 1 else 's'} {first_of(ordered, most)}"
+    return f"{noun}{'' if len(ordered) == 1 else 's'} {first_of(ordered, most)}"

@@ -7,9 +7,7 @@
 
 from __future__ import annotations
 
-import os
 import shlex
-import stat
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -101,9 +99,7 @@ def _prepared(run: Run, rank: int) -> Path:
     directory = run.path.with_name(f".ssh-{run.run_id}") / str(rank)
     for each in (directory.parent, directory):
         each.mkdir(mode=0o700, exist_ok=True)
-        about = each.lstat()
-        is_ours = stat.S_ISDIR(about.st_mode) and about.st_uid == os.geteuid() and not about.st_mode & 0o077
-        if not is_ours or files.exchangeable_by(each, made=True):
+        if not files.is_private(each):
             what = "what ssh reads there could be another user's"
             raise RefusedError(what, where=str(each), fix="submit with --runs in a directory of your own")
     if (directory / "sshd_config").exists():

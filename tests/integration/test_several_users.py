@@ -703,7 +703,7 @@ def test_git_and_sockets_are_served_where_no_one_else_renames(place: Path, monke
     def private() -> bool:
         own = Path(tempfile.gettempdir()) / "sockets"
         own.mkdir(mode=0o700)
-        return engine._is_private(own)
+        return files.is_private(own)
 
     for number, (owner, mode, is_safe) in enumerate(((CAROL, 0o1777, False), (0, 0o777, False), (0, 0o1777, True))):
         monkeypatch.setattr(tempfile, "tempdir", str(owned(place / f"tmp{number}", owner, mode)))

@@ -59,9 +59,8 @@ def waiting_job(runner: Runner, *options: str) -> Path:
     words = ("--gpus", "1", *options, "--", "sleep", "900")
     run = runner.submitted(has_started(1), "submit", *words, timeout_s=120)
     said = runner("shell", "--ssh", run.name, code=0)
-    assert (
-        said.out.startswith(f"Host {run.name}\n") and f"ssh -F '{directory_of_ssh(run)}/config' {run.name}" in said.err
-    )
+    assert said.out.startswith(f"Host {run.name}\n")
+    assert f"ssh -F '{directory_of_ssh(run)}/config' {run.name}" in said.err
     return run
 
 
@@ -82,15 +81,8 @@ def assert_ssh_scp_and_a_tunnel(runtime: str, box: Box, image: str, directory: P
     assert ssh(name, "stat -c %s /tmp/there; rm /tmp/there").out == "3000000\n"  # in the container, where there is one
 
     here, there = free_port(), free_port()
-    words = [
-        "ssh",
-        "-F",
-        str(directory_of_ssh(run) / "config"),
-        "-L",
-        f"{here}:127.0.0.1:{there}",
-        name,
-        SERVES.format(port=there),
-    ]
+    config, forward = str(directory_of_ssh(run) / "config"), f"{here}:127.0.0.1:{there}"
+    words = ["ssh", "-F", config, "-L", forward, name, SERVES.format(port=there)]
     with subprocess.Popen(words, env=allowed.environment(), stdin=subprocess.DEVNULL) as tunnel:
         try:
             until(partial(serves, f"http://127.0.0.1:{here}"), "it serves through the tunnel")

@@ -55,7 +55,7 @@ def test_strangers_who_fill_the_queue_hold_up_no_mark(tmp_path: Path, monkeypatc
                         each.setblocking(False)
                         each.connect("\0" + watcher.variables[window.VARIABLE])
         monkeypatch.setenv(window.VARIABLE, watcher.variables[window.VARIABLE])
-        time.sleep(0.2)
+        time.sleep(0.5)
         assert [window.mark("begin") for _ in range(10)] == [True] * 10
     finally:
         for child in crowd:
