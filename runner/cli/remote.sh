@@ -19,17 +19,32 @@ groups=
 for each in $(id -G); do [ "$each" = "$(id -g)" ] || groups="$groups -o -group $each"; done
 each=$base
 while [ "$each" ]; do
+    above=${each%/*}
+    of=$groups
+    [ -z "$(find "${above:-/}" -prune -perm -o=w)" ] || of=
     # shellcheck disable=SC2086  # words of find
     [ "$(find "$each" -prune '(' ! -perm -o=w -o -perm -1000 ')' \
-        '(' -user "$own" -o -uid "-${first:-1000}" -o ! -perm -o=w '(' -name "" $groups ')' ')')" ] || {
+        '(' -user "$own" -o -uid "-${first:-1000}" -o ! -perm -o=w '(' -name "" $of ')' ')')" ] || {
         echo "error: others could exchange what is in $each; set XDG_CACHE_HOME to another directory of yours" >&2
         exit 4
     }
-    each=${each%/*}
+    each=$above
 done
 
-# Goes to DIRECTORY of the user, through no link of another user.
+# Goes to DIRECTORY of the user, through no link of another user, which may come until it is there.
 enter() {
+    through_no_link "$1"
+    cd "$HOME"
+    mkdir -p "$1"
+    cd "$1"
+    (through_no_link "$1") || exit
+    [ "$(find . -prune -user "$own")" ] || {
+        echo "error: $PWD is another user's" >&2
+        exit 3
+    }
+}
+
+through_no_link() {
     cd "$HOME"
     each=$1
     while [ "$each" ]; do
@@ -39,12 +54,6 @@ enter() {
         }
         case $each in */*) each=${each%/*} ;; *) each= ;; esac
     done
-    mkdir -p "$1"
-    cd "$1"
-    [ "$(find . -prune -user "$own")" ] || {
-        echo "error: $PWD is another user's" >&2
-        exit 3
-    }
 }
 
 # $1: a new directory, whole or not there; standard input: its files as a tar, the last of them `complete`.

@@ -645,12 +645,20 @@ def test_no_link_of_a_stranger_leads_to_where_things_are_kept(place: Path, monke
     run_as(ALICE, os.symlink, own, shared / "hers")
     (owned(place / "open", CAROL, 0o777) / "hers").symlink_to(own)
     assert run_as(ALICE, files.exchangeable_by, shared / "hers") == ""
-    lab = owned(owned(place / "lab", CAROL) / "hers", ALICE)
-    for group, used in ((ALICE, "/tmp"), (GROUP, str(lab))):  # that of her login; a project's
-        os.chown(lab.parent, CAROL, group)
-        assert run_as(ALICE, caches._base, {"TMPDIR": str(lab)}, groups=(ALICE, GROUP)) == used
-    (home := owned(place / "home", ALICE, 0o700)).joinpath("image").write_text("x")
+    lab = owned(owned(owned(place / "projects", 0) / "lab", CAROL) / "hers", ALICE)
     script, shell = (SHELL / "cli/remote.sh").read_text(), SHELL / "backends/runtimes/shell"
+    # That of her login; a project's; a project's that all who write above it could have given it.
+    for group, mode, trusted in ((ALICE, 0o755, False), (GROUP, 0o755, True), (GROUP, 0o3777, False)):
+        os.chown(lab.parent, CAROL, group)
+        lab.parent.parent.chmod(mode)
+        assert (run_as(ALICE, files.exchangeable_by, lab, groups=(ALICE, GROUP)) == "") == trusted
+        at = run_as(ALICE, caches._base, {"TMPDIR": str(lab)}, groups=(ALICE, GROUP))
+        assert at == (str(lab) if trusted else "/tmp")
+        for call in (("bash", "-c", f'. {shell}/leftovers.sh && is_own "$0"', lab), ("sh", "-c", script, "sh", "none")):
+            user = [*become(ALICE, groups=(ALICE, GROUP)), *call]
+            env = {"HOME": str(lab), "PATH": "/usr/bin:/bin"}
+            assert (subprocess.run(user, check=False, env=env).returncode == 0) == trusted
+    (home := owned(place / "home", ALICE, 0o700)).joinpath("image").write_text("x")
     for link in (shared / "link", shared / "above/thesis", place / "open/hers"):
         assert run_as(ALICE, files.exchangeable_by, link).startswith(("behind", "below"))
         assert "could exchange" in outcome_as(ALICE, directory.make_root, link).what

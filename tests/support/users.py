@@ -24,10 +24,11 @@ GROUP = 61100
 _PR_SET_DUMPABLE = 4  # linux/prctl.h
 
 
-def become(uid: int, *, reads: bool = False) -> tuple[str, ...]:
+def become(uid: int, *, reads: bool = False, groups: tuple[int, ...] = ()) -> tuple[str, ...]:
     """The words before a command of that user; ``reads``: whatever holds this checkout and its Python can be read."""
     rights = ("--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search") if reads else ()
-    return ("setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", *rights)
+    others = "--groups=" + ",".join(map(str, groups)) if groups else "--clear-groups"
+    return ("setpriv", f"--reuid={uid}", f"--regid={uid}", others, *rights)
 
 
 def given_up(directory: Path) -> tuple[str, ...]:
