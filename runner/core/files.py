@@ -50,7 +50,7 @@ def exchangeable_by(directory: Path, *, made: bool = False) -> str:
     what this one makes there, or lead it elsewhere; else empty. Who may write by the group, the owner trusts. Trusted
     are root, accounts of the system, and those that RUNNER_TRUST names; of a directory above that others may not write
     to, also the owner where it is of a group that this user was put into (a project's; who has the same login group may
-    be anybody), and not in one that all may write to, whose group new ones may take. What is not there yet will be this user's, unless it was ``made``: then another user had theirs there,
+    be anybody) which it could not take from where all may write. What is not there yet will be this user's, unless it was ``made``: then another user had theirs there,
     and took it away. Raises OSError.
     """
     real, unknown, trusted = directory.resolve(), unmapped_user(), None
@@ -67,7 +67,9 @@ def exchangeable_by(directory: Path, *, made: bool = False) -> str:
         if status.st_uid not in (0, os.geteuid()) and not (is_link and not others_write):
             system, named, groups = trusted = trusted or _trusted()
             # In a container of an ordinary user, root and strangers look the same.
-            of_project = status.st_gid in groups and not (status.st_mode | each.parent.lstat().st_mode) & stat.S_IWOTH
+            above = each.parent.lstat()
+            is_taken = above.st_mode & stat.S_IWOTH and above.st_gid == status.st_gid
+            of_project = status.st_gid in groups and not others_write and not is_taken
             by_place = status.st_uid == unknown or of_project
             if not (status.st_uid < system or status.st_uid in named or (each != real and by_place)):
                 whose = f"user {status.st_uid}'s{' link' if is_link else ''}"

@@ -647,10 +647,11 @@ def test_no_link_of_a_stranger_leads_to_where_things_are_kept(place: Path, monke
     assert run_as(ALICE, files.exchangeable_by, shared / "hers") == ""
     lab = owned(owned(owned(place / "projects", 0) / "lab", CAROL) / "hers", ALICE)
     script, shell = (SHELL / "cli/remote.sh").read_text(), SHELL / "backends/runtimes/shell"
-    # That of her login; a project's; a project's that all who write above it could have given it.
-    for group, mode, trusted in ((ALICE, 0o755, False), (GROUP, 0o755, True), (GROUP, 0o3777, False)):
+    # The group of her login; a project's; a project's that it took from where all may write.
+    for group, above, trusted in ((ALICE, 0, False), (GROUP, 0, True), (GROUP, GROUP, False)):
         os.chown(lab.parent, CAROL, group)
-        lab.parent.parent.chmod(mode)
+        os.chown(lab.parent.parent, 0, above)
+        lab.parent.parent.chmod(0o3777)
         assert (run_as(ALICE, files.exchangeable_by, lab, groups=(ALICE, GROUP)) == "") == trusted
         at = run_as(ALICE, caches._base, {"TMPDIR": str(lab)}, groups=(ALICE, GROUP))
         assert at == (str(lab) if trusted else "/tmp")
