@@ -53,7 +53,7 @@ def exchangeable_by(directory: Path, *, made: bool = False) -> str:
     be anybody) which it could not take from where all may write. What is not there yet will be this user's, unless it was ``made``: then another user had theirs there,
     and took it away. Raises OSError.
     """
-    real, unknown, trusted = directory.resolve(), unmapped_user(), None
+    real = directory.resolve()
     for each in dict.fromkeys((real, *real.parents, *reversed(_way(directory)))):
         try:
             status = each.lstat()
@@ -61,23 +61,37 @@ def exchangeable_by(directory: Path, *, made: bool = False) -> str:
             if made:
                 return "not there any more"
             continue
-        is_link, whose = stat.S_ISLNK(status.st_mode), ""
+        is_link, whose, above = stat.S_ISLNK(status.st_mode), "", each.parent.lstat()
         # Any may write a link; where others may not, it is of those who may write to its directory, which comes, too.
-        others_write = (each.parent.lstat() if is_link else status).st_mode & stat.S_IWOTH
-        if status.st_uid not in (0, os.geteuid()) and not (is_link and not others_write):
-            system, named, groups = trusted = trusted or _trusted()
-            # In a container of an ordinary user, root and strangers look the same.
-            above = each.parent.lstat()
-            is_taken = above.st_mode & stat.S_IWOTH and above.st_gid == status.st_gid
-            of_project = status.st_gid in groups and not others_write and not is_taken
-            by_place = status.st_uid == unknown or of_project
-            if not (status.st_uid < system or status.st_uid in named or (each != real and by_place)):
-                whose = f"user {status.st_uid}'s{' link' if is_link else ''}"
+        others_write = (above if is_link else status).st_mode & stat.S_IWOTH
+        if not (is_link and not others_write) and _is_strangers(status, above, by_place=each != real):
+            whose = f"user {status.st_uid}'s{' link' if is_link else ''}"
         if not whose and others_write and not is_link and not status.st_mode & stat.S_ISVTX:
             whose = "everybody's to write to (no sticky bit)"
         if whose:
             return whose if each == real else f"{'behind' if is_link else 'below'} {each}, which is {whose}"
     return ""
+
+
+def is_first_come(directory: Path) -> bool:
+    """Whether a stranger could have put the directory there, one above it, or a link on the way, as all may write to
+    that place. Raises OSError.
+    """
+    real = directory.resolve()
+    places = ((each.lstat(), each.parent.lstat()) for each in (real, *real.parents, *_way(directory)))
+    return any(above.st_mode & stat.S_IWOTH and _is_strangers(status, above) for status, above in places)
+
+
+def _is_strangers(status: os.stat_result, above: os.stat_result, *, by_place: bool = True) -> bool:
+    """Whether it is of a user who is not trusted, ``by_place`` neither for its group."""
+    if status.st_uid in (0, os.geteuid()):
+        return False
+    system, named, groups = _trusted()
+    of_project = status.st_gid in groups and not status.st_mode & stat.S_IWOTH
+    is_taken = above.st_mode & stat.S_IWOTH and above.st_gid == status.st_gid
+    # In a container of an ordinary user, root and strangers look the same.
+    is_trusted = by_place and (status.st_uid == unmapped_user() or (of_project and not is_taken))
+    return not (status.st_uid < system or status.st_uid in named or is_trusted)
 
 
 def is_private(directory: Path) -> bool:

@@ -121,6 +121,23 @@ def test_a_groups_store_serves_all_of_the_group(place: Path, mode: int) -> None:
     assert {each.stat().st_gid for each in target.rglob("*")} == {GROUP}
 
 
+def test_a_store_that_anybody_could_make_has_no_owner_to_believe(place: Path) -> None:
+    target, shared = store_of(place, CAROL, 0o755), owned(place / "shared", 0, 0o1777)
+    path = run_as(CAROL, convert, image(place), target)[1]
+    run_as(CAROL, os.symlink, target, shared / "link")
+
+    def found(at: Path) -> list[object]:
+        return [run_as(ALICE, looked_up, name, at, groups=(ALICE, GROUP)) for name in NAMES]
+
+    others = f"user {CAROL}"
+    assert found(target) == [(path, "")] * 2, "an administrator has given it to that user"
+    assert found(shared / "link") == [(shared / "link" / path.name, others), None]
+    place.chmod(0o1777)
+    assert found(target) == [(path, others), None]
+    os.chown(target, CAROL, GROUP)
+    assert found(target) == [(path, "")] * 2, "a project's"
+
+
 def test_where_only_owners_replace_each_user_has_names_of_his_own(place: Path) -> None:
     target, source = store_of(place), image(place)
     made, hers, _ = run_as(ALICE, convert, source, target)

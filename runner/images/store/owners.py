@@ -121,5 +121,7 @@ def user(uid: int) -> str:
 
 
 def _vouching(store: Path) -> set[int]:
+    owner = store.stat().st_uid
     # In a container of an ordinary user, the store's owner and any stranger look the same.
-    return {os.geteuid(), 0, store.stat().st_uid} - {files.unmapped_user()}
+    is_unknown = owner not in (0, os.geteuid()) and (owner == files.unmapped_user() or files.is_first_come(store))
+    return {os.geteuid(), 0, *(() if is_unknown else (owner,))}
