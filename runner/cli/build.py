@@ -9,7 +9,7 @@ import click
 from runner.cli.options import ENGINE, JSON, answer, by_shell, path_option, say
 from runner.cli.progress import display
 from runner.cli.table import horovod_summary
-from runner.core import files
+from runner.core import paths
 from runner.core.errors import UsageError
 from runner.core.invocation import PROGRAM
 from runner.core.package_directory import opened
@@ -126,7 +126,7 @@ def _base(framework: str, base: str | None, site: str | None) -> str | None:
 
 def _definition(text: str, to: str, *, as_json: bool) -> int:
     if to != "-":
-        files.write(Path(to), text.encode())
+        paths.write_output(Path(to), text.encode())
         say(f"{to}: apptainer build --fakeroot IMAGE.sif {to}")
     facts = {"definition": text, "file": None if to == "-" else str(Path(to).absolute())}
     return answer(facts, text if to == "-" else [], as_json=as_json)

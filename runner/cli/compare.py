@@ -12,9 +12,9 @@ from runner.cli import json_output
 from runner.cli.json_output import of_findings
 from runner.cli.options import JSON, by_shell, show_findings
 from runner.cli.table import NARROWEST, show, width_of_terminal, wrapped_all
-from runner.core import files
+from runner.core import paths
 from runner.core.columns import GAP
-from runner.core.errors import Exit, InfrastructureError, UsageError
+from runner.core.errors import Exit, UsageError
 from runner.core.text import gpus_text
 from runner.figures.compare import text
 from runner.figures.compare.compare import compare_sides, compare_with_references, exit_of
@@ -90,10 +90,7 @@ def command(
 def _write_files(compared: Compared, junit: Path | None, markdown: Path | None) -> None:
     for path, form in ((junit, text.junit), (markdown, text.markdown)):
         if path is not None:
-            try:
-                files.write(path, form(compared).encode("utf-8", "replace"))
-            except OSError as error:
-                raise InfrastructureError(f"cannot be written: {error.strerror}", where=str(path)) from None
+            paths.write_output(path, form(compared).encode("utf-8", "replace"))
 
 
 def _problem(compared: Compared, code: Exit) -> Problem | None:

@@ -11,8 +11,8 @@ import click
 from runner.cli import json_output
 from runner.cli.options import JSON, SIGN, answer, by_shell, path_option
 from runner.cli.table import field_lines
-from runner.core import files
-from runner.core.errors import Exit, InfrastructureError, NotProvenError, UsageError
+from runner.core import paths
+from runner.core.errors import Exit, NotProvenError, UsageError
 from runner.core.text import counted, gpus_text, percent, printable, rate, settings_text, span, with_span
 from runner.figures.export import WRITERS
 from runner.jobs.directory import Run
@@ -61,10 +61,7 @@ def command(
     exported = exported_of(subjects)
     text = WRITERS[form](exported).encode("utf-8", "backslashreplace")
     if output is not None:
-        try:
-            files.write(output, text)
-        except OSError as error:
-            raise InfrastructureError(f"cannot be written: {error.strerror}", where=str(output)) from None
+        paths.write_output(output, text)
     if as_json:
         return json_output.show(ExportedRuns("gpu-runner-export/1", exported))
     if output is None:

@@ -50,8 +50,8 @@ def exchangeable_by(directory: Path, *, made: bool = False) -> str:
     what this one makes there, or lead it elsewhere; else empty. Who may write by the group, the owner trusts. Trusted
     are root, accounts of the system, and those that RUNNER_TRUST names; of a directory above that others may not write
     to, also the owner where it is of a group that this user was put into (a project's; who has the same login group may
-    be anybody) which it could not take from where all may write. What is not there yet will be this user's, unless it was ``made``: then another user had theirs there,
-    and took it away. Raises OSError.
+    be anybody) which it could not take from where all may write. What is not there yet will be this user's, unless it
+    was ``made``: then another user had theirs there, and took it away. Raises OSError.
     """
     real = directory.resolve()
     for each in dict.fromkeys((real, *real.parents, *reversed(_way(directory)))):

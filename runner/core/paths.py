@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from runner.core import files
-from runner.core.errors import RefusedError, UsageError
+from runner.core.errors import InfrastructureError, RefusedError, UsageError
 
 # https://bford.info/cachedir/: backups pass by a directory that holds this file, and `clean` knows it as ours.
 MARKER = "CACHEDIR.TAG"
@@ -95,6 +95,25 @@ def cache(name: str) -> Path:
     directory = cache_dir()
     _check_cache(directory)
     return directory / name
+
+
+def check_output(path: Path) -> None:
+    """Raises UsageError: another user could exchange the file that this user has named to be written."""
+    with suppress(OSError):  # who writes it will say what is wrong
+        if whose := files.exchangeable_by(path):
+            what = f"this file is {whose}: another user could exchange it, or lead it elsewhere"
+            raise UsageError(what, where=str(path), fix="name a file in a directory of your own")
+
+
+def write_output(path: Path, content: bytes) -> None:
+    """Write a file that this user has named. Raises UsageError, as ``check_output``; InfrastructureError: it cannot be
+    written.
+    """
+    check_output(path)
+    try:
+        files.write(path, content)
+    except OSError as error:
+        raise InfrastructureError(f"cannot be written: {error.strerror}", where=str(path)) from None
 
 
 def _check_cache(directory: Path, *, made: bool = False) -> None:

@@ -188,7 +188,8 @@ def srun_plugin_problem(
         installed: runtimes whose program is on this machine.
     """
     facts = RUNTIMES[runtime]
-    if _has_option(answer.out, runtime):
+    # Without a configuration no job is submitted from this machine either; submission reports it.
+    if _has_option(answer.out, runtime) or "Could not establish a configuration source" in answer.err:
         return "", ""
     if answer.code != 0:
         lines = [line for line in answer.err.splitlines() if ": spank: " in line] or answer.err.splitlines()[-1:]

@@ -13,7 +13,7 @@ from runner.backends.schedulers import render
 from runner.checks.image_fit import version
 from runner.checks.registry import UNCONFIRMED
 from runner.checks.rules import not_listed
-from runner.core import files
+from runner.core import paths
 from runner.core.errors import Exit, RunnerError, UsageError
 from runner.core.strict_yaml import read
 from runner.core.text import gpus_text, instead
@@ -276,7 +276,7 @@ def write_draft(path: Path, text: str) -> tuple[Unknown, ...]:
     if path.exists():
         raise UsageError("the file exists, and may hold what you have filled in", where=str(path),
                          fix="use another name, or move the file away")  # fmt: skip
-    files.write(path, text.encode())
+    paths.write_output(path, text.encode())
     return unknowns((read(path),))
 
 

@@ -25,6 +25,7 @@ from runner.core.progress import Silent
 from runner.environments import collect, make
 from runner.environments import directory as environments
 from runner.environments.script import EnvironmentSpec, PackagesSpec
+from runner.figures.bundle import making
 from runner.figures.report import gather, writing
 from runner.images import engine
 from runner.images.building import wheels
@@ -126,16 +127,16 @@ def test_a_store_that_anybody_could_make_has_no_owner_to_believe(place: Path) ->
     path = run_as(CAROL, convert, image(place), target)[1]
     run_as(CAROL, os.symlink, target, shared / "link")
 
-    def found(at: Path) -> list[object]:
+    def both(at: Path) -> list[object]:
         return [run_as(ALICE, looked_up, name, at, groups=(ALICE, GROUP)) for name in NAMES]
 
     others = f"user {CAROL}"
-    assert found(target) == [(path, "")] * 2, "an administrator has given it to that user"
-    assert found(shared / "link") == [(shared / "link" / path.name, others), None]
+    assert both(target) == [(path, "")] * 2, "an administrator has given it to that user"
+    assert both(shared / "link") == [(shared / "link" / path.name, others), None]
     place.chmod(0o1777)
-    assert found(target) == [(path, others), None]
+    assert both(target) == [(path, others), None]
     os.chown(target, CAROL, GROUP)
-    assert found(target) == [(path, "")] * 2, "a project's"
+    assert both(target) == [(path, "")] * 2, "a project's"
 
 
 def test_where_only_owners_replace_each_user_has_names_of_his_own(place: Path) -> None:
@@ -542,6 +543,10 @@ def test_what_a_stranger_put_where_ones_own_is_looked_for_is_refused(place: Path
     os.chown(link, CAROL, CAROL, follow_symlinks=False)
     place.chmod(0o1777)
     assert f"user {CAROL}'s link" in outcome_as(ALICE, writing.check, link).what
+    for file, whose in ((place / "own.csv", ""), (link / "x.csv", f"user {CAROL}'s link")):
+        assert whose in outcome_as(ALICE, paths.write_output, file, b"x").what
+        assert file.exists() == (not whose)
+    assert f"user {CAROL}'s link" in outcome_as(ALICE, making.check_replaceable, link / "bundle.tar").what
 
 
 def test_no_environment_is_made_and_nothing_collected_where_a_stranger_could_exchange_it(place: Path) -> None:
@@ -672,10 +677,10 @@ def test_no_link_of_a_stranger_leads_to_where_things_are_kept(place: Path, monke
         assert (run_as(ALICE, files.exchangeable_by, lab, groups=(ALICE, GROUP)) == "") == trusted
         at = run_as(ALICE, caches._base, {"TMPDIR": str(lab)}, groups=(ALICE, GROUP))
         assert at == (str(lab) if trusted else "/tmp")
-        for call in (("bash", "-c", f'. {shell}/leftovers.sh && is_own "$0"', lab), ("sh", "-c", script, "sh", "none")):
-            user = [*become(ALICE, groups=(ALICE, GROUP)), *call]
+        for text in (f'. {shell}/leftovers.sh && is_own "$HOME"', script):
+            words = [*become(ALICE, groups=(ALICE, GROUP)), "bash", "-c", text, "bash", "none"]
             env = {"HOME": str(lab), "PATH": "/usr/bin:/bin"}
-            assert (subprocess.run(user, check=False, env=env).returncode == 0) == trusted
+            assert (subprocess.run(words, check=False, env=env).returncode == 0) == trusted
     (home := owned(place / "home", ALICE, 0o700)).joinpath("image").write_text("x")
     for link in (shared / "link", shared / "above/thesis", place / "open/hers"):
         assert run_as(ALICE, files.exchangeable_by, link).startswith(("behind", "below"))

@@ -13,6 +13,7 @@ from runner.core import files
 from runner.core.errors import NotProvenError, UsageError
 from runner.core.files import sha256
 from runner.core.hide import REDACTED, hidden_command, hidden_value, is_secret_name, redacted
+from runner.core.paths import check_output
 from runner.figures.bundle import bag, signature
 from runner.figures.bundle.bag import files_of
 from runner.figures.bundle.proof import (
@@ -164,8 +165,9 @@ def check_replaceable(file: Path) -> None:
     """Whether a bundle may be written there: where nothing is, an empty file, or an earlier bundle.
 
     Raises:
-        UsageError: something else is there.
+        UsageError: something else is there, or another user could exchange it.
     """
+    check_output(file)
     fix = "name a new file, or an earlier bundle, which is replaced"
     try:
         if not file.parent.is_dir():

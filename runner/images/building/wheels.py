@@ -71,14 +71,19 @@ def keep_collected(packages: PackageDirectory, say: Callable[[str], None]) -> No
 
     Earlier collections do not tell where a wheel was made: theirs are left where they are.
     """
+    root = files.closed_to_others(packages.path)
     for name, path in packages.files(COMPILED):
         if name.count("/") == 2:
-            if (closed := files.closed_to_others(path)) is None:
-                say(f"the wheel {path} is not used: another user can change it")
+            content = None
+            with suppress(OSError):
+                if root is not None and files.closed_to_others(root / COMPILED / name):
+                    content = files.read_below(root, f"{COMPILED}/{name}")  # a link could lead to any file of this user
+            if content is None:
+                say(f"the wheel {path} is not used: another user can change it, or it is a link")
                 continue
             target = paths.cache("wheels") / name
             paths.ensure_directory(target.parent)
-            files.write(target, closed.read_bytes())
+            files.write(target, content)
 
 
 def _place(base: str, key: str) -> Path:

@@ -161,6 +161,7 @@ CONFIGURATION = "plugin configuration (plugstack.conf) is broken: spank: /nowher
         (PLAIN, "", "pyxis", "technion", (), LACKS, "ask the administrator for spank_pyxis.so"),
         (PLAIN, "", "pyxis", "box", ("apptainer",), LACKS, HERE),
         ("", BROKEN, "pyxis", "technion", (), CONFIGURATION, "administrator"),
+        ("", "srun: fatal: Could not establish a configuration source", "pyxis", "technion", (), "", ""),
     ],
 )
 def test_a_plugin_that_is_not_loaded_is_named_with_what_else_there_is(

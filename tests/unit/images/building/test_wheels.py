@@ -102,12 +102,15 @@ def test_a_wheel_is_taken_by_the_base_that_it_was_made_in_and_no_other(tmp_path:
     (tmp_path / "p" / name).chmod(0o666)  # and could be of any base
     said: list[str] = []
     wheels.keep_collected(packages, said.append)
-    assert wheels.kept(print) == () and said == [
-        f"the wheel {tmp_path}/p/{name} is not used: another user can change it"
-    ]
     (tmp_path / "p" / name).chmod(0o644)
+    (tmp_path / "p" / name).rename(tmp_path / "a-private-file")
+    (tmp_path / "p" / name).symlink_to(tmp_path / "a-private-file")
     wheels.keep_collected(packages, said.append)
-    assert wheels.kept(print) == (path,) and len(said) == 1
+    why = "is not used: another user can change it, or it is a link"
+    assert wheels.kept(print) == () and said == [f"the wheel {tmp_path}/p/{name} {why}"] * 2
+    (tmp_path / "a-private-file").rename(tmp_path / "p" / name)
+    wheels.keep_collected(packages, said.append)
+    assert wheels.kept(print) == (path,) and len(said) == 2
 
 
 @pytest.mark.parametrize("above", range(4), ids=("wheel", "key", "shelf", "all"))
