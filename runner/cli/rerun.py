@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -42,6 +41,7 @@ def command(run: str, without: tuple[str, ...], **flags: Any) -> int:
     takes another. The code is your code as it is now; of a run with --snapshot it is the copy that ran, and --snapshot
     copies it as it is now. Relative paths mean the directory where RUN was submitted. What differs from RUN is printed.
     """
+    from runner.jobs.directory import is_linked
     from runner.preparation.request import check_directory, check_foreign, image_of, repeated
 
     first = find(run)
@@ -50,7 +50,7 @@ def command(run: str, without: tuple[str, ...], **flags: Any) -> int:
     left_out = [_field(option) for option in without]
     request = repeated(recorded(first), changes, without=left_out, image=image_of(first.needed_plan()))
     check_directory(request, "the first run")
-    if first.owner != os.geteuid():
+    if not is_linked(first):  # it could be a copy of another user's
         check_foreign(request, changes)
     if request.snapshot and "snapshot" not in changes:
         request = msgspec.structs.replace(request, copied=str(first.path))
