@@ -678,9 +678,9 @@ def test_no_link_of_a_stranger_leads_to_where_things_are_kept(place: Path, monke
         at = run_as(ALICE, caches._base, {"TMPDIR": str(lab)}, groups=(ALICE, GROUP))
         assert at == (str(lab) if trusted else "/tmp")
         for text in (f'. {shell}/leftovers.sh && is_own "$HOME"', script):
-            words = [*become(ALICE, groups=(ALICE, GROUP)), "bash", "-c", text, "bash", "none"]
+            member = [*become(ALICE, groups=(ALICE, GROUP)), "bash", "-c", text, "bash", "none"]
             env = {"HOME": str(lab), "PATH": "/usr/bin:/bin"}
-            assert (subprocess.run(words, check=False, env=env).returncode == 0) == trusted
+            assert (subprocess.run(member, check=False, env=env).returncode == 0) == trusted
     (home := owned(place / "home", ALICE, 0o700)).joinpath("image").write_text("x")
     for link in (shared / "link", shared / "above/thesis", place / "open/hers"):
         assert run_as(ALICE, files.exchangeable_by, link).startswith(("behind", "below"))

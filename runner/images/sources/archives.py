@@ -204,7 +204,7 @@ def _located(kind: str, text: str) -> tuple[Path, str]:
     if not text:
         what = f"{kind}: names no {noun}"
     elif place.exists():
-        what = f"{place} is {'a directory' if place.is_dir() else 'a file'}, not a {noun}"
+        what = f"{place} is no {noun}"
     shown = {
         "docker-archive": "docker-archive:FILE[:NAME], a file from `docker save`",
         "oci-archive": "oci-archive:FILE[:TAG], the tar archive of an OCI layout",

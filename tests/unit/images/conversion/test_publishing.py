@@ -185,8 +185,8 @@ def test_a_path_without_a_format_is_looked_up_nowhere(tmp_path: Path, source: So
         ("oci-archive:/nosuch", "there is no file /nosuch", "oci-archive:FILE"),
         ("oci:/nosuch", "there is no directory /nosuch", "oci:DIR"),
         ("docker-archive:", "docker-archive: names no file", "docker save"),
-        ("docker-archive:/usr", "/usr is a directory, not a file", "oci:DIR"),
-        ("oci:/etc/hostname", "/etc/hostname is a file, not a directory", "docker-archive:FILE"),
+        ("docker-archive:/usr", "/usr is no file", "oci:DIR"),
+        ("oci:/etc/hostname", "/etc/hostname is no directory", "docker-archive:FILE"),
     ],
 )
 def test_a_saved_image_that_is_not_there_is_named_with_what_the_scheme_takes(
