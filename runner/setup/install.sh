@@ -43,7 +43,8 @@ print(*(f"{each} is {whose}" for each in sys.argv[1:] if (whose := exchangeable_
 END
 )
 [ -z "$whose" ] || refuse "another user could exchange it: $whose" "a directory of your own, or RUNNER_TRUST=NAME,... of who makes it"
-packages=$(mktemp -d "$target/packages.XXXXXX") # not where others could exchange it
+own_tmp "$target"
+packages=$TMPDIR
 "$python" -m venv "$target/python"
 pip() { "$target/python/bin/python" -m pip --disable-pip-version-check --quiet "$@"; }
 # All of the lock by its hashes; of these packages alone, what builds the package and what it needs to run.

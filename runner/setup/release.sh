@@ -4,6 +4,7 @@
 set -eu
 python=$1
 umask 022
+. runner/setup/python.sh
 
 refuse() {
     printf 'error: %s\n  fix:   %s\n' "$1" "$2" >&2
@@ -21,7 +22,9 @@ grep -qE "^## \[$(echo "$version" | sed 's/\./\\./g')\] - [0-9]{4}-[0-9]{2}-[0-9
 [ -z "$(git tag --list "v$version")" ] || refuse "v$version is tagged already" "raise the version in pyproject.toml"
 
 rm -rf "$out"
-work=$(mktemp -d)
+mkdir -p dist
+own_tmp dist
+work=$TMPDIR
 trap 'rm -rf "$work"' EXIT
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct) # so that two builds of a commit are equal
 export SOURCE_DATE_EPOCH

@@ -25,8 +25,12 @@ if ! usable "$venv/bin/python"; then
             exit 3
         fi
     fi
-    "$python" -m venv --clear "$venv"
+    rm -rf "$venv"
 fi
+mkdir -p "$venv"
+own_tmp "$venv"
+trap 'rm -rf "$TMPDIR"' EXIT
+[ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
 # The build back end and pip are in the lock, too: nothing is fetched without a hash.
 "$venv/bin/python" -m pip --disable-pip-version-check --quiet install --require-hashes -r requirements.lock
 "$venv/bin/python" -m pip --disable-pip-version-check --quiet install --no-deps --no-build-isolation --editable .

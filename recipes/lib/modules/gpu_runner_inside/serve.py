@@ -29,9 +29,10 @@ _POLL_S = 0.5
 # What lies in the directory where the job starts may be another user's, and is no module of the server.
 _ELSEWHERE = "import os, sys; sys.path[:] = filter(None, sys.path);"
 _NOTEBOOK = f"{_ELSEWHERE} import runpy; runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)"
-# As ``tensorboard``, whose every path begins with the token then, and which prints that in no log.
+# As ``tensorboard``, whose every path begins with the token then, which prints that in no log. It writes it into a file
+# below TMPDIR, too, in a directory that in /tmp could be another user's.
 _TENSORBOARD = (
-    f"{_ELSEWHERE} from tensorboard import main, program;"
+    f"{_ELSEWHERE} os.environ['TMPDIR'] = os.environ['JUPYTER_RUNTIME_DIR']; from tensorboard import main, program;"
     "sys.argv += ['--path_prefix', '/' + os.environ['RUNNER_SERVE_TOKEN']];"
     "program.WerkzeugServer.print_serving_message = lambda server: None; main.run_main()"
 )
