@@ -183,7 +183,7 @@ def _figures(
 
 def _unequal(study: Study, proven: Mapping[str, Run]) -> Mapping[_Point, tuple[Doubt, ...]]:
     """Of points whose launches were planned otherwise than each other, as after a change of the site file: in what. Of
-    larger sizes also whether all of the curve were.
+    larger sizes also whether all of the curve were, and one GPU alone.
     """
     groups: dict[_Point, list[Ran]] = defaultdict(list)
     curves: dict[tuple[Setting, Arm], list[Ran]] = defaultdict(list)
@@ -198,9 +198,11 @@ def _unequal(study: Study, proven: Mapping[str, Run]) -> Mapping[_Point, tuple[D
         curves[settings, arm] += group
     doubts: dict[_Point, tuple[Doubt, ...]] = {}
     for (settings, gpus, arm), group in groups.items():
+        alone = next((each for name in BASES if (each := groups.get((settings, 1, name)))), [])
+        curve = [*curves[settings, arm], *alone]
         if own := unlike("point", group):
             words = f"its launches differ in {', '.join(fact.with_names(group) for fact in own)}"
-        elif (others := unlike("sizes", curve := curves[settings, arm])) and gpus > min(study.gpus):
+        elif (others := unlike("sizes", curve)) and gpus > (1 if alone else min(study.gpus)):
             words = (
                 f"efficiency: launches of its sizes differ in {', '.join(fact.with_names(curve) for fact in others)}"
             )

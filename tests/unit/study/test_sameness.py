@@ -170,6 +170,19 @@ def test_sizes_that_were_planned_otherwise_are_a_doubt_of_the_efficiency(tmp_pat
     assert doubts == [[], [f"efficiency: launches of its sizes differ in {words}"] if words else []]
 
 
+def test_one_gpu_alone_with_another_plan_is_a_doubt_of_the_efficiency(tmp_path: Path) -> None:
+    """Also where no launch of training has one GPU, and of the smallest size that has more."""
+    of = on_disk(tmp_path, study((2, 4), 1, arms=("full", "solo")))
+    for key, env in (("g0001-solo-r1", (("PAUSE", "1"),)), ("g0002-full-r1", ()), ("g0004-full-r1", ())):
+        with_plan(ran(of, key, "a"), env=env)
+    doubts = {
+        (point.gpus, point.arm): [each.words for each in point.doubts if each.code == "unequal"]
+        for point in gather.facts(of).points
+    }
+    differ = ["efficiency: launches of its sizes differ in environment"]
+    assert doubts == {(1, "solo"): [], (2, "full"): differ, (4, "full"): differ}
+
+
 def started(run: Run, **changes: Any) -> Run:
     leave(run, "ranks/0.start.json", start(0, **changes))
     return run
