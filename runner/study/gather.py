@@ -198,10 +198,10 @@ def _unequal(study: Study, proven: Mapping[str, Run]) -> Mapping[_Point, tuple[D
         curves[settings, arm] += group
     doubts: dict[_Point, tuple[Doubt, ...]] = {}
     for (settings, gpus, arm), group in groups.items():
-        alone = next((each for name in BASES if (each := groups.get((settings, 1, name)))), [])
+        alone = next((own for name in BASES if (own := groups.get((settings, 1, name)))), [])
         curve = [*curves[settings, arm], *alone]
-        if own := unlike("point", group):
-            words = f"its launches differ in {', '.join(fact.with_names(group) for fact in own)}"
+        if differing := unlike("point", group):
+            words = f"its launches differ in {', '.join(fact.with_names(group) for fact in differing)}"
         elif (others := unlike("sizes", curve)) and gpus > (1 if alone else min(study.gpus)):
             words = (
                 f"efficiency: launches of its sizes differ in {', '.join(fact.with_names(curve) for fact in others)}"

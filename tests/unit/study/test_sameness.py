@@ -170,7 +170,7 @@ def test_sizes_that_were_planned_otherwise_are_a_doubt_of_the_efficiency(tmp_pat
     assert doubts == [[], [f"efficiency: launches of its sizes differ in {words}"] if words else []]
 
 
-def test_one_gpu_alone_with_another_plan_is_a_doubt_of_the_efficiency(tmp_path: Path) -> None:
+def test_a_single_gpu_with_another_plan_is_a_doubt_of_the_efficiency(tmp_path: Path) -> None:
     """Also where no launch of training has one GPU, and of the smallest size that has more."""
     of = on_disk(tmp_path, study((2, 4), 1, arms=("full", "solo")))
     for key, env in (("g0001-solo-r1", (("PAUSE", "1"),)), ("g0002-full-r1", ()), ("g0004-full-r1", ())):
