@@ -202,7 +202,7 @@ def _unequal(study: Study, proven: Mapping[str, Run]) -> Mapping[_Point, tuple[D
         curve = [*curves[settings, arm], *alone]
         if differing := unlike("point", group):
             words = f"its launches differ in {', '.join(fact.with_names(group) for fact in differing)}"
-        elif (others := unlike("sizes", curve)) and gpus > (1 if alone else min(study.gpus)):
+        elif (others := unlike("sizes", curve)) and (group is not alone if alone else gpus > min(study.gpus)):
             words = (
                 f"efficiency: launches of its sizes differ in {', '.join(fact.with_names(curve) for fact in others)}"
             )
