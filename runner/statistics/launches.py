@@ -7,6 +7,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import mul
 from statistics import stdev
 
 from runner.model.study import Estimate
@@ -47,7 +48,7 @@ def compare(order: str, rates: Sequence[float], margin: float = MARGIN) -> Compa
     8 %, and sides that differ by just the margin are ``equivalent`` in at most 17 % (11 % of ABBA in turns): orders
     with more have no verdict (ABBBABAA: 30 % false). Sessions (AAABBBBBBAAA) hide no linear drift, but any other: with
     a step of 3 % between two launches, 30 % of them gave a verdict that was false. In ABBAAB a step after the third
-    launch, whatever its size, is such a difference (50 % false): rates that it explains as well get no verdict.
+    launch, whatever its size, is such a difference (50 % false), and hides one: rates that it explains as well get no verdict.
 
     Raises:
         ValueError: a rate that is not positive, another number of rates, or an arm without launches.
@@ -90,7 +91,15 @@ def compare(order: str, rates: Sequence[float], margin: float = MARGIN) -> Compa
     elif 1 in alike:
         better = ("ABBA" * max(arms))[: 2 * max(arms)]
         unbalanced = f"in the order {order} a slow first launch may be all of the difference; in {better} it is not"
-    elif after := [place for place in alike if side and _explained(levels[place - 1], y) >= _explained(x, y)]:
+    elif after := [
+        place
+        for place, level in enumerate(levels, 1)
+        if place in alike
+        and (
+            (side and _explained(level, y) >= _explained(x, y))
+            or (within and abs(_estimate_beside(level, x, y)) > limit)
+        )
+    ]:
         unbalanced = f"a change on the machine after launch {after[0]} explains the rates as well: take more launches"
     if unbalanced:
         verdict, why = "no verdict", unbalanced
@@ -104,6 +113,13 @@ def _square(values: Sequence[float]) -> float:
 def _explained(cause: Sequence[float], values: Sequence[float]) -> float:
     """Of the sum of the squares of these values, both around a line, what goes with the cause."""
     return math.fsum(p * q for p, q in zip(cause, values, strict=True)) ** 2 / _square(cause)
+
+
+def _estimate_beside(other: Sequence[float], cause: Sequence[float], values: Sequence[float]) -> float:
+    """The effect of a cause on these values, where another one may have its own."""
+    share = math.fsum(map(mul, cause, other)) / _square(other)
+    own = [p - share * q for p, q in zip(cause, other, strict=True)]
+    return math.fsum(map(mul, own, values)) / _square(own)
 
 
 CHANGES = (0.01, 0.02, 0.05)  # for which the number of launches is shown

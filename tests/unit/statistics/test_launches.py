@@ -119,6 +119,17 @@ def test_a_change_of_the_machine_between_two_launches_of_a_study_is_no_differenc
     assert middle.why.startswith("a change on the machine after launch 3 explains the rates as well")
 
 
+def test_a_change_of_the_machine_that_hides_a_difference_makes_no_equivalence() -> None:
+    """B is 2.5 % slower; the machine was 4 % slower until the third launch."""
+    rates = [
+        (96.0 if place < 3 else 100.0) * (0.975 if side == "A" else 1.0) * (1 + noise)
+        for place, (side, noise) in enumerate(zip("ABBAAB", QUIET, strict=True))
+    ]
+    hidden = compare("ABBAAB", rates)
+    assert hidden.verdict == "no verdict"
+    assert compare("ABBAAB", [100.0 * (1 + noise) for noise in QUIET]).verdict == "equivalent"
+
+
 @pytest.mark.parametrize("order", ["ABBABA", "ABBAAB", "ABBABAAB", "ABBAABBAABBA", "AABAABAAB", "ABABBBAA"])
 def test_what_studies_and_benchmarks_run_is_in_turns(order: str) -> None:
     assert compare(order, [120.0 if side == "B" else 100.0 + place % 2 for place, side in enumerate(order)]).why == ""
