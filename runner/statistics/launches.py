@@ -48,7 +48,7 @@ def compare(order: str, rates: Sequence[float], margin: float = MARGIN) -> Compa
     8 %, and sides that differ by just the margin are ``equivalent`` in at most 17 % (11 % of ABBA in turns): orders
     with more have no verdict (ABBBABAA: 30 % false). Sessions (AAABBBBBBAAA) hide no linear drift, but any other: with
     a step of 3 % between two launches, 30 % of them gave a verdict that was false. In ABBAAB a step after the third
-    launch, whatever its size, is such a difference (50 % false), and hides one: rates that it explains as well get no verdict.
+    launch, whatever its size, is such a difference (50 % false), or hides one: rates that it explains get no verdict.
 
     Raises:
         ValueError: a rate that is not positive, another number of rates, or an arm without launches.

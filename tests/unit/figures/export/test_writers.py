@@ -163,7 +163,7 @@ def test_the_page_s_lines_read_what_is_exported(runs: list[str], call: Call) -> 
     exported = call("export", runs[0], "--format", "json").out
     (block,) = re.findall(r"\n((?:    .*\n)+)", PAGE[PAGE.index("These lines log") :])[:1]
     code = inspect.cleandoc(f"\n{block}")
-    assert len(code.splitlines()) == 10
+    assert len(code.splitlines()) == 9
     reading = code[: code.index("# Weights")] + "print(json.dumps([config, metrics, tags]))\n"
     done = subprocess.run([sys.executable, "-c", reading], input=exported, capture_output=True, text=True, check=True)
     config, metrics, tags = json.loads(done.stdout)
