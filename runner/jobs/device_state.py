@@ -53,6 +53,21 @@ def remarks(evidence: Evidence) -> Iterable[str]:
         yield f"{first_of(places, _MOST)}: {cause}"
 
 
+def disturbance(evidence: Evidence) -> str:
+    """What made GPUs slower for a while, so that the figure is not that of a quiet machine; empty for nothing."""
+    used = [
+        (summary, _state(end, index, summary))
+        for record in _of_this_run(evidence)
+        if (end := record.window_end) is not None
+        for index, summary in _used(evidence, record)
+    ]
+    causes = {
+        "its GPUs throttled": any(summary.throttled.get(reason) for summary, _ in used for reason in _THROTTLING),
+        "others computed on its GPUs": any(state.processes_foreign for _, state in used),
+    }
+    return "; ".join(cause for cause, holds in causes.items() if holds)
+
+
 def unseen(evidence: Evidence) -> Iterable[str]:
     """What of the GPUs' state is not visible, so that its absence proves nothing."""
     if evidence.plan.device != "cuda":

@@ -295,6 +295,7 @@ def _good(evidence: Evidence) -> Verdict:
         synchronisation="not-examined" if divided and plan.tasks > 1 else "",
         batch=metering.batch(evidence),
         shared_batch=metering.shared_batch(evidence),
+        disturbed=device_state.disturbance(evidence),
         gpu_energy_j_per_sample=device_state.energy_j_per_sample(evidence),
         transport=ways.state,
         # Ranks that do not wait for each other are as fast as they are, not as the slowest is.

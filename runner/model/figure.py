@@ -116,6 +116,7 @@ DOUBTS: dict[str, DoubtKind] = {
     "mixed-hardware": DoubtKind(
         lambda verdict, _: f"mixed hardware ({verdict.mixed})" if verdict.mixed else "", "mixed"
     ),
+    "disturbed": DoubtKind(lambda verdict, _: verdict.disturbed, "disturbed"),
     "judged-anew": DoubtKind(
         lambda verdict, _: "judged anew: its files do not fit its seal here" if verdict.anew else "", "anew"
     ),

@@ -70,6 +70,7 @@ class Verdict(msgspec.Struct, frozen=True):
             ``not-stated`` where they are as the model was given them alone; else empty.
         anew: verdict, plan or records are not as this user's gpu-runner left them, and this is what they give now.
         shared_batch: why ranks may have shared a batch, and what the figure is then; empty where nothing says so.
+        disturbed: what slowed its GPUs down for a while in the window; empty where nothing is known to have.
         uncut_images_per_s: the same of the whole window.
         window_s: length of the figure's window, seconds. cut_steps: timed steps at its start that were left out.
         steady: neither trend nor shift of more than 1 % in the window; None where that is unknown.
@@ -103,6 +104,7 @@ class Verdict(msgspec.Struct, frozen=True):
     batch: Literal["not-checked", "others-trained", "not-stated", ""] = ""
     anew: bool = False
     shared_batch: str = ""
+    disturbed: str = ""
     uncut_images_per_s: float | None = None
     window_s: float | None = None
     cut_steps: int = 0

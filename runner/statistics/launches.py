@@ -7,6 +7,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import mul
 from statistics import stdev
 
 from runner.model.study import Estimate
@@ -46,7 +47,8 @@ def compare(order: str, rates: Sequence[float], margin: float = MARGIN) -> Compa
     error. A launch counts as one rate. However slow the first launch is, two equal sides get a false verdict in at most
     8 %, and sides that differ by just the margin are ``equivalent`` in at most 17 % (11 % of ABBA in turns): orders
     with more have no verdict (ABBBABAA: 30 % false). Sessions (AAABBBBBBAAA) hide no linear drift, but any other: with
-    a step of 3 % between two launches, 30 % of them gave a verdict that was false.
+    a step of 3 % between two launches, 30 % of them gave a verdict that was false. In ABBAAB a step after the third
+    launch, whatever its size, is such a difference (50 % false), or hides one: rates that it explains get no verdict.
 
     Raises:
         ValueError: a rate that is not positive, another number of rates, or an arm without launches.
@@ -61,7 +63,7 @@ def compare(order: str, rates: Sequence[float], margin: float = MARGIN) -> Compa
         return Comparison("no verdict", change, why="fewer than 3 launches of a side: how much they differ is unknown")
     y = slope(logs)[1]
     x = slope([1.0 if letter == "B" else 0.0 for letter in order])[1]
-    power = math.fsum(value * value for value in x)
+    power = _square(x)
     estimate = math.fsum(p * q for p, q in zip(x, y, strict=True)) / power
     freedom = len(order) - 3.0
     deviation = math.sqrt(math.fsum((q - estimate * p) ** 2 for p, q in zip(x, y, strict=True)) / freedom)
@@ -73,21 +75,51 @@ def compare(order: str, rates: Sequence[float], margin: float = MARGIN) -> Compa
     side = "faster" if low > 0.0 else "slower" if high < 0.0 else ""
     verdict = (f"{side}, within the margin" if side else "equivalent") if within else side or "no verdict"
     why = "the interval holds 0 and reaches beyond the margin" if verdict == "no verdict" else ""
-    first = slope([1.0, *[0.0] * (len(order) - 1)])[1]
-    in_arm = math.fsum(p * q for p, q in zip(x, first, strict=True)) ** 2 / power
-    in_error = (math.fsum(value * value for value in first) - in_arm) / freedom
+    levels = [slope([1.0] * place + [0.0] * (len(order) - place))[1] for place in range(1, len(order))]
+    # Changes of the machine's level, by the launch before each, that alone could give this verdict.
+    alike = [
+        place
+        for place, level in enumerate(levels, 1)
+        if (in_arm := _explained(x, level)) > _LARGEST_OF_FIRST * significant**2 * (_square(level) - in_arm) / freedom
+    ]
     turns = sum(one != next_one for one, next_one in pairwise(order))
     unbalanced = ""
     if turns < min(arms) or power < (1.0 - _LARGEST_CONFOUNDING) * arms[0] * arms[1] / len(order):
         unbalanced = (
             "the order is not interleaved, so what changed on the machine meanwhile may be all of the difference"
         )
-    elif in_arm > _LARGEST_OF_FIRST * significant**2 * in_error:
+    elif 1 in alike:
         better = ("ABBA" * max(arms))[: 2 * max(arms)]
         unbalanced = f"in the order {order} a slow first launch may be all of the difference; in {better} it is not"
+    elif after := [
+        place
+        for place, level in enumerate(levels, 1)
+        if place in alike
+        and (
+            (side and _explained(level, y) >= _explained(x, y))
+            or (within and abs(_estimate_beside(level, x, y)) > limit)
+        )
+    ]:
+        unbalanced = f"a change on the machine after launch {after[0]} explains the rates as well: take more launches"
     if unbalanced:
         verdict, why = "no verdict", unbalanced
     return Comparison(verdict, math.expm1(estimate), math.expm1(low), math.expm1(high), why, deviation, not unbalanced)
+
+
+def _square(values: Sequence[float]) -> float:
+    return math.fsum(value * value for value in values)
+
+
+def _explained(cause: Sequence[float], values: Sequence[float]) -> float:
+    """Of the sum of the squares of these values, both around a line, what goes with the cause."""
+    return math.fsum(p * q for p, q in zip(cause, values, strict=True)) ** 2 / _square(cause)
+
+
+def _estimate_beside(other: Sequence[float], cause: Sequence[float], values: Sequence[float]) -> float:
+    """The effect of a cause on these values, where another one may have its own."""
+    share = math.fsum(map(mul, cause, other)) / _square(other)
+    own = [p - share * q for p, q in zip(cause, other, strict=True)]
+    return math.fsum(map(mul, own, values)) / _square(own)
 
 
 CHANGES = (0.01, 0.02, 0.05)  # for which the number of launches is shown

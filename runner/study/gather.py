@@ -9,7 +9,9 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import accumulate, islice, pairwise
 from statistics import fmean, median
 
@@ -51,6 +53,8 @@ from runner.study.sameness import only_first_program, only_own, run_differences
 
 _SHORTEST_S, _LONGEST_S = 0.5, 10.0  # between two looks of one that waits
 _FAR_APART = 0.25  # repeats of one launch, also on busy processors
+_SESSION_S = 600.0  # between launches that no turns connect
+_STAMP = "20261122-120000"  # with which the id of a run begins
 _MOST_EFFICIENT = 1.1  # of a GPU with the same batch at every size
 _Point = tuple[Setting, int, Arm]
 _Rates = Mapping[int, float]  # by the repeat
@@ -183,7 +187,7 @@ def _figures(
 
 def _unequal(study: Study, proven: Mapping[str, Run]) -> Mapping[_Point, tuple[Doubt, ...]]:
     """Of points whose launches were planned otherwise than each other, as after a change of the site file: in what. Of
-    larger sizes also whether all of the curve were.
+    larger sizes also whether all of the curve were, and one GPU alone.
     """
     groups: dict[_Point, list[Ran]] = defaultdict(list)
     curves: dict[tuple[Setting, Arm], list[Ran]] = defaultdict(list)
@@ -198,9 +202,11 @@ def _unequal(study: Study, proven: Mapping[str, Run]) -> Mapping[_Point, tuple[D
         curves[settings, arm] += group
     doubts: dict[_Point, tuple[Doubt, ...]] = {}
     for (settings, gpus, arm), group in groups.items():
-        if own := unlike("point", group):
-            words = f"its launches differ in {', '.join(fact.with_names(group) for fact in own)}"
-        elif (others := unlike("sizes", curve := curves[settings, arm])) and gpus > min(study.gpus):
+        alone = next((own for name in BASES if (own := groups.get((settings, 1, name)))), [])
+        curve = [*curves[settings, arm], *alone]
+        if differing := unlike("point", group):
+            words = f"its launches differ in {', '.join(fact.with_names(group) for fact in differing)}"
+        elif (others := unlike("sizes", curve)) and (group is not alone if alone else gpus > min(study.gpus)):
             words = (
                 f"efficiency: launches of its sizes differ in {', '.join(fact.with_names(curve) for fact in others)}"
             )
@@ -373,6 +379,10 @@ def _point(
     if values and (between := max(values) / min(values) - 1) > _FAR_APART:
         own_doubts.append(Doubt("unequal", f"rates of its launches differ by {percent(between)}"))
     of_one = _efficiency(study, own, gpus, base) if scaled else None
+    if of_one and _are_sessions(launches, alone):
+        own_doubts.append(
+            Doubt("unequal", "efficiency: all of its launches ran before or after those of one GPU alone")
+        )
     if of_one and scaled == "weak" and (of_one.low or of_one.value) > _MOST_EFFICIENT:
         own_doubts.append(Doubt("unequal", "efficiency: above 100 %: one GPU alone did more work, or waited"))
     made_of = (*launches, *alone) if scaled else launches
@@ -398,6 +408,22 @@ def _point(
         launches_needed=statistics.needed(spread),
         doubts=(*shared_doubts((each.figure for each in made_of), without=OWN_OF_A_POINT), *own_doubts),
     )
+
+
+def _are_sessions(*sides: Iterable[LaunchFacts]) -> bool:
+    """Whether several launches of each side were submitted well before all of the other one, as where ``--resume`` of
+    another day measured a whole size: what changed meanwhile is in the efficiency, and not in its interval.
+    """
+    times = [[began for each in side if each.state == "proven" and (began := _submitted_s(each.run))] for side in sides]
+    (first, last), (other_first, other_last) = ((min(each, default=0.0), max(each, default=0.0)) for each in times)
+    return min(map(len, times)) > 1 and max(first - other_last, other_first - last) > _SESSION_S
+
+
+def _submitted_s(run_id: str) -> float:
+    """By the id, Unix time; 0 where that has none."""
+    with suppress(ValueError):
+        return datetime.strptime(run_id[: len(_STAMP)], "%Y%m%d-%H%M%S").timestamp()
+    return 0.0
 
 
 def _efficiency(study: Study, own: _Rates, gpus: int, base: _Rates) -> Estimate:

@@ -27,7 +27,7 @@ EVERY = Verdict(
     "measured", proven=("4 of 4 ranks",), images_per_s=400.0, window_s=31.0, synchronisation="not-examined",
     batch="not-checked", transport="unproven", demonstration="a demonstration, of nothing", forced=("too-long",),
     steady=False, mixed="device: A on rank 0, B on rank 1", shared_batch="all ranks took the same first batch",
-    anew=True,
+    anew=True, disturbed="its GPUs throttled",
 )  # fmt: skip
 VERDICTS = {"not steady": EVERY, "steadiness unknown": msgspec.structs.replace(EVERY, steady=None)}
 Printed = pytest.CaptureFixture[str]
@@ -147,8 +147,8 @@ def test_other_programs_get_the_codes(form: Any, runs: tuple[Run, Run], capsys: 
 
 
 def test_a_list_has_the_gravest_and_how_many_there_are(runs: tuple[Run, Run], capsys: Printed) -> None:
-    assert in_short(doubts_of(runs[0])) == "demo, 11 more"
-    assert written(["status", "--all"], capsys).count("400.0 images/s (demo, 11 more)") == 2
+    assert in_short(doubts_of(runs[0])) == "demo, 12 more"
+    assert written(["status", "--all"], capsys).count("400.0 images/s (demo, 12 more)") == 2
 
 
 def test_a_rate_that_an_expectation_is_made_from_has_its_doubts(tmp_path: Path) -> None:

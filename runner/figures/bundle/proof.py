@@ -59,7 +59,8 @@ def proven_run(root: Path, redacted: dict[str, str]) -> BundledRun:
     if stored is None:
         raise NotProvenError(f"{run.run_id} has no verdict that can be read", where=f"{run.run_id}/{VERDICT}")
     verdict = msgspec.structs.replace(verdict, anew=stored.anew)
-    worded = msgspec.structs.replace(stored, proven=tuple(_REWORDED.sub(_as_now, each) for each in stored.proven))
+    reworded = tuple(_REWORDED.sub(_as_now, each) for each in stored.proven)
+    worded = msgspec.structs.replace(stored, proven=reworded, disturbed=verdict.disturbed)  # since 2026-11-28
     key = difference(msgspec.to_builtins(worded), msgspec.to_builtins(verdict))
     if key:
         raise NotProvenError(

@@ -10,6 +10,7 @@ import pytest
 from runner.jobs.collect import Evidence
 from runner.jobs.device_state import energy_j_per_sample
 from runner.jobs.verdict import judge
+from runner.model.figure import figure_of
 from runner.model.records import GpuState, GpuSummary, NodeRecord, Processors, WindowEnd
 from tests.support.evidence import changed, node, on_all, report
 from tests.support.plans import PLAN
@@ -124,6 +125,24 @@ def with_links(record: NodeRecord) -> NodeRecord:
 def test_what_slows_a_device_down_labels_the_figure(evidence: Evidence, remark: str) -> None:
     verdict = judge(evidence)
     assert (verdict.outcome, verdict.remarks) == ("measured", (remark,) if remark else ())
+
+
+@pytest.mark.parametrize(
+    ("evidence", "doubts"),
+    [
+        (changed_gpu(), []),
+        (changed_gpu(summary={"throttled": {"software thermal slowdown": 2, "power cap": 3}}), ["its GPUs throttled"]),
+        (changed_gpu({"processes_foreign": 2}), ["others computed on its GPUs"]),
+        (changed_gpu(LOWERED), []),  # all the time, as a site may want it
+        (on_gpus({3: "GPU-9"}, {"processes_foreign": 2}), []),  # on a GPU that no rank uses
+    ],
+)
+def test_what_slowed_gpus_for_a_while_is_a_doubt_of_every_figure_made_of_the_run(
+    evidence: Evidence, doubts: list[str]
+) -> None:
+    figure = figure_of(judge(evidence))
+    assert figure is not None
+    assert [each.words for each in figure.doubts if each.code == "disturbed"] == doubts
 
 
 def test_energy_is_that_of_the_ranks_gpus_over_their_samples() -> None:

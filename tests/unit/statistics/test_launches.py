@@ -105,6 +105,31 @@ def test_the_order_of_a_study_keeps_a_slow_first_launch_out_of_the_difference(la
     assert slow.is_balanced and "faster" not in slow.verdict and "slower" not in slow.verdict
 
 
+@pytest.mark.parametrize("size", [-0.5, -0.02, 0.02, 0.5])
+@pytest.mark.parametrize("launches", [3, 4, 5, 8])
+def test_a_change_of_the_machine_between_two_launches_of_a_study_is_no_difference_of_its_sides(
+    launches: int, size: float
+) -> None:
+    order = ("ABBA" * launches)[: 2 * launches]
+    for place in range(1, 2 * launches):
+        changed = compare(order, [100.0 * (1 + size) if each < place else 100.0 for each in range(2 * launches)])
+        assert "faster" not in changed.verdict and "slower" not in changed.verdict, place
+    middle = compare("ABBAAB", [100.0, 100.0, 100.0, 110.0, 110.0, 110.0])
+    assert (middle.verdict, middle.is_balanced) == ("no verdict", False)
+    assert middle.why.startswith("a change on the machine after launch 3 explains the rates as well")
+
+
+def test_a_change_of_the_machine_that_hides_a_difference_makes_no_equivalence() -> None:
+    """B is 2.5 % slower; the machine was 4 % slower until the third launch."""
+    rates = [
+        (96.0 if place < 3 else 100.0) * (0.975 if side == "A" else 1.0) * (1 + noise)
+        for place, (side, noise) in enumerate(zip("ABBAAB", QUIET, strict=True))
+    ]
+    hidden = compare("ABBAAB", rates)
+    assert hidden.verdict == "no verdict"
+    assert compare("ABBAAB", [100.0 * (1 + noise) for noise in QUIET]).verdict == "equivalent"
+
+
 @pytest.mark.parametrize("order", ["ABBABA", "ABBAAB", "ABBABAAB", "ABBAABBAABBA", "AABAABAAB", "ABABBBAA"])
 def test_what_studies_and_benchmarks_run_is_in_turns(order: str) -> None:
     assert compare(order, [120.0 if side == "B" else 100.0 + place % 2 for place, side in enumerate(order)]).why == ""

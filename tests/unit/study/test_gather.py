@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from pathlib import Path
@@ -9,12 +10,14 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from runner.cli.study import facts_lines
 from runner.jobs.directory import Run
 from runner.model.figure import in_words
 from runner.model.plan import LaunchPlace
 from runner.model.records import StartRecord
+from runner.model.study import Launch
 from runner.model.verdict import Verdict
 from runner.study import gather
 from runner.study.plan import launches
@@ -191,6 +194,27 @@ def test_an_efficiency_far_above_one_is_a_doubt(rate: float, words: list[str]) -
     one, two = gather.points(asked, launches)
     assert [each.words for each in one.doubts if each.code == "unequal"] == []
     assert [each.words for each in two.doubts if each.code == "unequal"] == words
+
+
+@pytest.mark.parametrize(
+    ("days", "doubted"), [((22, 22), False), ((22, 23), True), ((23, 22), True), ((22, 22.5), False)]
+)
+def test_sizes_that_were_measured_on_other_days_are_a_doubt_of_the_efficiency(
+    days: tuple[float, float], doubted: bool
+) -> None:
+    """As by `--resume`, after GPUs or time were lacking for one size; not where the last repeat alone was missing."""
+    asked = study((1, 2), 2)
+
+    def day(launch: Launch) -> int:
+        of_size = days[launch.gpus - 1]
+        return int(of_size) if launch.repeat == 1 else math.ceil(of_size)
+
+    launches = [
+        replace(proven(each, 100.0 * each.gpus), run=f"202611{day(each)}-12000{place}-train")
+        for place, each in enumerate(asked.launches)
+    ]
+    words = "efficiency: all of its launches ran before or after those of one GPU alone"
+    assert [words in in_words(each.doubts) for each in gather.points(asked, launches)] == [False, doubted]
 
 
 def test_in_one_allocation_repeats_are_compared_with_their_own_base() -> None:

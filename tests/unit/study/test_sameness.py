@@ -170,6 +170,21 @@ def test_sizes_that_were_planned_otherwise_are_a_doubt_of_the_efficiency(tmp_pat
     assert doubts == [[], [f"efficiency: launches of its sizes differ in {words}"] if words else []]
 
 
+@pytest.mark.parametrize("sizes", [(1, 2), (2, 4)])
+def test_a_single_gpu_with_another_plan_is_a_doubt_of_the_efficiency(tmp_path: Path, sizes: tuple[int, ...]) -> None:
+    """Also where no launch of training has one GPU, and of the smallest size that has more."""
+    of = on_disk(tmp_path, study(sizes, 1, arms=("full", "solo")))
+    with_plan(ran(of, "g0001-solo-r1", "a"), env=(("PAUSE", "1"),))
+    for size in sizes:
+        ran(of, f"g{size:04d}-full-r1", "a")
+    doubts = {
+        (point.gpus, point.arm): [each.words for each in point.doubts if each.code == "unequal"]
+        for point in gather.facts(of).points
+    }
+    differ = ["efficiency: launches of its sizes differ in environment"]
+    assert doubts == {(1, "solo"): []} | {(size, "full"): differ for size in sizes}
+
+
 def started(run: Run, **changes: Any) -> Run:
     leave(run, "ranks/0.start.json", start(0, **changes))
     return run

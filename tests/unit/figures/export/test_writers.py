@@ -168,7 +168,7 @@ def test_the_page_s_lines_read_what_is_exported(runs: list[str], call: Call) -> 
     done = subprocess.run([sys.executable, "-c", reading], input=exported, capture_output=True, text=True, check=True)
     config, metrics, tags = json.loads(done.stdout)
     assert (config["model"], config["gpus"], set(metrics), tags) == (
-        "resnet50", 4, {"images_per_s", "precision_low", "precision_high"}, [],
+        "resnet50", 4, {"images_per_s", "precision_low", "precision_high"}, ["transport-unproven"],
     )  # fmt: skip
     for rest in re.findall(r"    (import (?:wandb|mlflow)\n(?:    .*\n)+)", PAGE):
         compile(inspect.cleandoc(f"\n    {rest}"), "page", "exec")
