@@ -937,6 +937,39 @@ def time_as_long_as_the_batch() -> Script:
         yield BATCH
 
 
+def as_long_as_stated(model: nn.Module, batches: list[int], *, ends: bool) -> Script:
+    """(time, batch) in BATCH steps of time, which a user has stated."""
+    optimizer = sgd(model)
+    yield stated(model, optimizer)
+    for batch in batches:
+        tokens = torch.randint(50, (BATCH, batch))
+        wanted = tokens[-1] if ends else tokens.flatten()
+        optimizer.zero_grad()
+        functional.cross_entropy(model(tokens).flatten(0, -2), wanted).backward()
+        optimizer.step()
+        yield batch
+
+
+class Ends(Cells):
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return super().forward(tokens)[-1]  # type: ignore[no-any-return]
+
+
+@script(f"hook {BATCH}")
+def time_stated() -> Script:
+    return as_long_as_stated(Cells(), [5] * STEPS, ends=False)
+
+
+@script(f"hook {BATCH}")
+def time_stated_for_a_class() -> Script:
+    return as_long_as_stated(Ends(), [5] * STEPS, ends=True)
+
+
+@script(f"hook {BATCH}")
+def time_as_long_as_the_first_batches() -> Script:
+    return as_long_as_stated(Cells(), [BATCH] * 12 + [5] * (STEPS - 12), ends=False)
+
+
 @script("hook")
 def batch_major() -> Script:
     return text(time_major=False)
