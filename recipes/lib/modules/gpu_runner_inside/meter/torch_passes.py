@@ -359,23 +359,25 @@ def _unreduced(model: Any) -> Iterator[Any]:
 
 
 def _joins_time(output: torch.Tensor, step: Step) -> bool:
-    """Whether a pass computed a part for each index of its inputs' first dimension, one by one, and joined them: steps
-    of time, perhaps. Torch before 2.1 does not show it.
+    """Whether a pass computed a part for each index of its inputs' first dimension, one by one, and joined them, or
+    wrote each to its place: steps of time, perhaps. Torch before 2.1 does not show what is joined.
     """
     shapes = [(step.samples, each) for each in step.across]
     nodes: list[Any] = [output.grad_fn]
     seen: set[Any] = {None}
+    written = 0
     while nodes and len(seen) < _MOST_NODES:
         node = nodes.pop()
         if node not in seen:
             seen.add(node)
-            below = node.next_functions
-            if len(below) == step.samples > 1 and node.name() in _JOINS and node._saved_dim == 0:
+            name, below = node.name(), node.next_functions
+            written += name.endswith("CopySlices")
+            if len(below) == step.samples > 1 and name in _JOINS and node._saved_dim == 0:
                 (joined,) = node._input_metadata  # of the backward pass: what it joins
                 if tuple(joined.shape[:2]) in shapes:
                     return True
             nodes += [each for each, _ in below]
-    return False
+    return written == step.samples > 1 and step.across != () and step.samples not in step.across
 
 
 def _is_of_one_sample() -> bool:
