@@ -107,10 +107,11 @@ def remarks(evidence: Evidence, per_s: float) -> Iterable[str]:
     elif taken := step_samples(evidence):
         batch = f"{taken[0]:.4g}" if taken[0] == taken[1] else f"{taken[0]:.4g} to {taken[1]:.4g}"
         if first.batch_seen:
-            yield (
-                f"a step takes {batch} {unit(evidence)} of a rank by the first dimension of what the model was "
-                + ("given; --meter-batch N states it" if not first.batch_stated else f"given, not {first.batch_stated}")
-            )
+            stated = first.batch_stated
+            more = f"given, not {stated}" if stated else "given; --meter-batch N states it"
+            if stated in taken and taken[0] == taken[1]:
+                more = "given, which may be the time: the second is as long in some steps"
+            yield f"a step takes {batch} {unit(evidence)} of a rank by the first dimension of what the model was {more}"
         elif taken[0] != taken[1]:
             yield f"a step takes {batch} {unit(evidence)} of a rank"
     if any(report.reduction_unseen for report in metered) and not is_divided(evidence):

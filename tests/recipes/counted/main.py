@@ -937,6 +937,67 @@ def time_as_long_as_the_batch() -> Script:
         yield BATCH
 
 
+def as_long_as_stated(model: nn.Module, batches: list[int], *, ends: bool) -> Script:
+    """(time, batch) in BATCH steps of time, which a user has stated."""
+    optimizer = sgd(model)
+    yield stated(model, optimizer)
+    for batch in batches:
+        tokens = torch.randint(50, (BATCH, batch))
+        wanted = tokens[-1] if ends else tokens.flatten()
+        optimizer.zero_grad()
+        functional.cross_entropy(model(tokens).flatten(0, -2), wanted).backward()
+        optimizer.step()
+        yield batch
+
+
+class Ends(Cells):
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return super().forward(tokens)[-1]  # type: ignore[no-any-return]
+
+
+@script(f"hook {BATCH}")
+def time_stated() -> Script:
+    return as_long_as_stated(Cells(), [5] * STEPS, ends=False)
+
+
+@script(f"hook {BATCH}")
+def time_stated_for_a_class() -> Script:
+    return as_long_as_stated(Ends(), [5] * STEPS, ends=True)
+
+
+@script(f"hook {BATCH}")
+def time_as_long_as_the_first_batches() -> Script:
+    return as_long_as_stated(Cells(), [BATCH] * 12 + [5] * (STEPS - 12), ends=False)
+
+
+class Places(Cells):
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        state, out = torch.zeros(tokens.shape[1], 16), torch.zeros(*tokens.shape, 50)
+        for at, each in enumerate(self.words(tokens)):
+            state = self.cell(each, state)
+            out[at] = self.out(state)
+        return out
+
+
+@script(f"hook {BATCH}")
+def time_stated_and_written() -> Script:
+    return as_long_as_stated(Places(), [5] * STEPS, ends=False)
+
+
+@script("hook")
+def temperature_first() -> Script:
+    """Of no module, though an optimizer's first parameter."""
+    model, temperature = net(), nn.Parameter(torch.zeros(()))
+    optimizer = torch.optim.SGD([temperature, *model.parameters()], lr=0.01)
+    yield stated(model, optimizer)
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        loss = functional.cross_entropy(model(torch.randn(BATCH, WIDTH)) * temperature.exp(), torch.arange(BATCH) % 10)
+        loss.backward()
+        optimizer.step()
+        yield BATCH
+
+
 @script("hook")
 def batch_major() -> Script:
     return text(time_major=False)

@@ -5,8 +5,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from gpu_runner_inside.meter.counting import KNOWN, SEEN, Count, Step, Window, numbers_of, samples_of
+from gpu_runner_inside.meter.counting import KNOWN, SEEN, Count, Step, Window, is_time_lost, numbers_of, samples_of
 
+TEXTS = [Step(1, 64, 64, (length,)) for length in (9, 20, 31, 64)]
 FULL, LAST, TWICE, BLIND, NONE = Step(1, 64, 64), Step(1, 9, 9), Step(2, 128, 64), Step(1, 0, 0), Step()
 
 
@@ -24,7 +25,8 @@ FULL, LAST, TWICE, BLIND, NONE = Step(1, 64, 64), Step(1, 9, 9), Step(2, 128, 64
         (64, 1, 1, [Step(1, 64, 64, (64,))] * 2 + [Step(1, 64, 64, (9,))], Window([64] * 3, 64, 192, by_input=True)),
         (64, 1, 1, [Step(1, 32, 32, (64,))] * 2, Window([32, 32], 32, 64, by_input=True)),  # the length was stated
         (64, 1, 1, [Step(1, 128, 128, (64,))] * 2, Window([64, 64], 64, 256)),  # doubtful
-        (64, 1, 1, [FULL] * 2 + [Step(1, 64, 64, (64,))], Window([64] * 3, 64, 192)),  # a text as long as the batch
+        (64, 1, 1, TEXTS, Window([64] * 4, 64, 256)),  # a text as long as the batch
+        (64, 1, 1, [Step(1, 64, 64, (64,))] + [Step(1, 64, 64, (9,))] * 3, Window([64] * 4, 64, 256, by_input=True)),
         (64, 1, 1, [FULL, NONE], Window([64, 64], 64)),  # doubtful: a part of the model, perhaps
         (64, 1, 1, [NONE, NONE], Window([0, 0], 64, 0)),
         (64, 1, 2, [TWICE, TWICE], Window([64, 64], 64, 256)),  # an accumulation that is left out, or adversarial
@@ -138,3 +140,32 @@ IDS = tensor(8, 5, dtype="torch.int64")
 )
 def test_samples_that_inputs_show(inputs: list[Any], ways: dict[str, bool], samples: int) -> None:
     assert samples_of(inputs, **ways) == samples
+
+
+@pytest.mark.parametrize(
+    ("given", "output", "lost"),
+    [
+        ((64, 16), (16, 4), True),  # (time, batch), and a class for each sample
+        ((64, 16), (16,), True),
+        ((64, 16), (64, 4), False),
+        ((64, 16), (64, 16, 50), False),
+        ((64, 16), (16, 64, 50), False),  # time first in the output alone, as CTC's loss takes it
+        ((64, 16), (1024, 50), False),
+        ((64, 16), (), False),
+        ((64, 1), (1,), False),  # a loss of images of one channel
+        ((0, 16), (16, 4), False),
+    ],
+)
+def test_output_without_the_first_dimension_shows_that_it_was_the_time(
+    given: tuple[int, int], output: tuple[int, ...], *, lost: bool
+) -> None:
+    samples, across = given
+    assert is_time_lost(Step(1, samples, samples, (across,)), output) is lost
+
+
+def test_time_as_long_as_the_batch_of_the_warm_up_is_a_doubt() -> None:
+    count = Count(64, 1)
+    count.add(TEXTS[-1], None)
+    count.begin(1)
+    count.add(TEXTS[0], None)
+    assert count.window(1, KNOWN) == Window([64], 64, 64, by_input=True)

@@ -134,6 +134,7 @@ for batch in range(400):
 
 # Of images and labels, the last of each epoch with three of them.
 SHOWN = "[types.SimpleNamespace(shape=(3 if batch % 10 == 9 else 10, *more)) for more in ((8, 8), ())]"
+SEVERAL = LIGHTNING.replace("BATCH", SHOWN).replace("global_step=0", "global_step=0, train_dataloader={}")
 LIGHTNING_PACKAGE = ("lightning/pytorch", "Callback")
 
 
@@ -142,6 +143,7 @@ LIGHTNING_PACKAGE = ("lightning/pytorch", "Callback")
     [
         (*LIGHTNING_PACKAGE, LIGHTNING.replace("BATCH", "None"), {40, 20}),
         (*LIGHTNING_PACKAGE, LIGHTNING.replace("BATCH", SHOWN), {40, 13}),
+        (*LIGHTNING_PACKAGE, SEVERAL, {40, 20}),
         ("transformers", "TrainerCallback", TRANSFORMERS, {40, 20}),
     ],
 )

@@ -174,6 +174,7 @@ REMARKS: list[tuple[dict[str, Any], str]] = [
     ({"batch_seen": True, "meter": "hook"}, "takes 10 samples of a rank by the first dimension of what the model was "
         "given; --meter-batch N"),
     ({"batch_seen": True, "batch_stated": 640}, "was given, not 640"),
+    ({"batch_seen": True, "batch_stated": 10}, "was given, which may be the time: the second is as long in some steps"),
     ({"unit": "steps", "meter": "hook"}, "--meter-batch N"),
     ({"samples_seen": 60}, "!script states"),
     ({"samples_seen": 120}, "the script states the 60 samples that rank 0 counted, and its model was given 120"),

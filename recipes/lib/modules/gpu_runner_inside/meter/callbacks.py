@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import Any, Mapping
 
 from gpu_runner_inside.meter.counting import is_time_major, samples_of
 from gpu_runner_inside.meter.meter import Meter
@@ -35,7 +35,10 @@ def lightning(begin: Any, batch_size: int, stated: dict[str, Any]) -> Any:
         def on_train_batch_end(self, trainer: Any, _module: Any, _outputs: Any, batch: Any, *_args: Any) -> None:
             inputs = batch if isinstance(batch, (list, tuple)) else (batch,)
             is_tokens = stated.get("unit") == "tokens"
-            self._batches.append(samples_of(inputs, tokens=is_tokens, time_major=self._time_major))
+            # Each loader has samples of its own.
+            is_of_several = isinstance(getattr(trainer, "train_dataloader", None), (list, tuple, Mapping))
+            shown = samples_of(inputs, tokens=is_tokens, time_major=self._time_major)
+            self._batches.append(0 if is_of_several else shown)
             if self.meter is not None and trainer.global_step != self._counted:
                 batches, self._batches, self._counted = self._batches, [], trainer.global_step
                 self.meter.given(sum(batches) if all(batches) else 0, len(batches) * batch_size)

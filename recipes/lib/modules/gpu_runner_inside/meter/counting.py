@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, Iterable, Mapping
+from typing import Any, Iterable, Mapping, Sequence
 
 NONE_SEEN, SEEN, KNOWN = 0, 1, 2  # of a rank: no forward pass; some; and what each step took
 _LARGEST_LAST = 1.02  # samples as stated over those seen, where smaller last batches are the only difference
@@ -62,7 +62,7 @@ class Count:
 
     def __init__(self, stated: int, accumulate: int, *, is_part: bool = False) -> None:
         self.stated, self._is_part = stated, is_part
-        self._has_passes = False  # in warm-up or window
+        self._has_passes = self._has_square = False  # in warm-up or window
         self.begin(accumulate)
 
     def begin(self, accumulated: int | None) -> None:
@@ -73,6 +73,7 @@ class Count:
             self._accumulated = accumulated  # a step with more may repeat its samples
         self.forwards = self.done = self._steps = self._most = self._largest = self._square = 0
         self._passes = self._numbers = 0
+        self._kinds: set[tuple[int, ...]] = set()  # of second dimensions
         self._known, self._by_step = True, False
         self._was_smaller = self._varies = False
         self._said: list[int] = []
@@ -122,7 +123,11 @@ class Count:
         # The last batch of an epoch follows a whole one. Where the other dimension fits, this one is perhaps the time.
         fits_across = self.stated in (step.passes * each for each in step.across)
         self._varies = self._varies or (smaller and (self._was_smaller or fits_across))
-        self._square += times * (fits_across and step.samples == self.stated)
+        is_square = fits_across and step.samples == self.stated
+        self._square += times * is_square
+        self._has_square = self._has_square or is_square
+        if len(self._kinds) <= _MOST_KINDS:
+            self._kinds.add(step.across)
         self._was_smaller = smaller
         self._known = self._known and fits and (step.samples > 0 or not step.passes)
         self._has_passes = self._has_passes or step.passes > 0
@@ -158,8 +163,10 @@ class Count:
         # Of many, or far smaller ones: does the pass have all samples of its step? It does not show that.
         is_small = said_sum < _LARGEST_LAST * seen_sum
         has_smaller_last = is_small and self._most == self.stated and not self._by_step and not self._varies
-        # Both dimensions fit in most steps, and in some the first alone: that one is perhaps the time.
-        doubtful = (fewer and not has_smaller_last) or self._steps < 2 * self._square < 2 * self._steps
+        # Both dimensions fit in some steps, and in others the first alone. That one is perhaps the time, unless few of
+        # the texts, which have many lengths, are as long as the batch.
+        is_text = 2 * self._square <= self._steps and len(self._kinds) > _MOST_KINDS
+        doubtful = (fewer and not has_smaller_last) or (self._has_square and self._square < self._steps and not is_text)
         return Window(seen, self._most if doubtful else self.stated, seen_sum, doubtful)
 
 
@@ -190,6 +197,14 @@ def numbers_of(inputs: Iterable[Any]) -> int:
 def is_time_major(modules: Iterable[Any]) -> bool:
     """Whether a layer among them takes (time, batch, ...)."""
     return any(getattr(each, "batch_first", True) is False for each in modules)
+
+
+def is_time_lost(step: Step, output: Sequence[int]) -> bool:
+    """Whether a pass's output begins with the second dimension of its input, and has the first no more: that was the
+    time, of which an output for each sample is made.
+    """
+    begin = tuple(map(int, output[:2]))
+    return begin not in ((), (1,)) and begin[0] in step.across and step.samples not in (0, *begin)
 
 
 def across_of(inputs: Iterable[Any]) -> tuple[int, ...]:

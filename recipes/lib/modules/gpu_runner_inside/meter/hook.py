@@ -23,6 +23,7 @@ BATCH_VARIABLE = "RUNNER_METER_BATCH"  # samples of a rank in a step; unset: as 
 OWNER_VARIABLE = "RUNNER_METER_OWNER"  # the process that measures: those that it starts do not
 _OPTIMIZERS = "torch.optim.optimizer"
 _MOST_BEGUN = 8  # measurements of one program; each looks for the model in the process
+_MOST_LOOKED_FOR = 4  # parameters whose model is looked for in the process, which takes a while
 _SCALERS = ("torch.amp.grad_scaler", "torch.cuda.amp.grad_scaler")
 
 
@@ -198,7 +199,8 @@ def _begin_for(optimizer: Any) -> None:
         _state.off = True
         return
     parameters = parameters_of(optimizer)
-    models = torch_training.models_with(parameters[0]) if parameters else []
+    # The first may be a temperature or a prompt, in no module.
+    models = next(filter(None, map(torch_training.models_with, parameters[:_MOST_LOOKED_FOR])), [])
     batch = int(os.environ.get(BATCH_VARIABLE) or 0)
     # ZeRO's optimizer has parts of its own, which no module has.
     divided = "DeepSpeed" if not models and "deepspeed" in sys.modules else ""

@@ -155,7 +155,7 @@ class Meter:
         """A framework made batches of so many samples (or tokens) for the next step; 0 where they do not show it.
         ``stated``: as its arguments have them.
         """
-        self._given = samples, stated
+        self._given = 0 if self._course is None or self._training.sees_time else samples, stated
 
     def forward_began(self) -> None:
         """The model begins a forward pass in training: what lies between it and the last step's end was waiting."""

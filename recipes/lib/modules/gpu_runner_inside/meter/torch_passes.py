@@ -12,11 +12,21 @@ from typing import Any, Callable, Iterator, Mapping, Sequence
 import torch
 
 from gpu_runner_inside.benchmark.torch_checksum import checksum_of
-from gpu_runner_inside.meter.counting import NONE, Step, across_of, is_time_major, numbers_of, samples_of
+from gpu_runner_inside.meter.counting import (
+    NONE,
+    Step,
+    across_of,
+    is_time_lost,
+    is_time_major,
+    numbers_of,
+    samples_of,
+)
 from gpu_runner_inside.meter.torch_model import CHECKPOINTING, VARYING, of_inputs, of_modules, precision, recomputes
 
 _WRAPS = ("module", "_orig_mod", "_fsdp_wrapped_module")  # the one child of DDP, torch.compile, FSDP
 is_compiling: Callable[[], bool] = getattr(getattr(torch, "compiler", None), "is_compiling", bool)
+_JOINS = ("StackBackward0", "CatBackward0")
+_MOST_NODES = 200_000  # of a graph that are looked at, once
 _backward: Callable[[], int] = getattr(torch._C, "_current_graph_task_id", lambda: -1)  # -1 outside of one
 
 
@@ -63,6 +73,7 @@ class Passes:
             where a step did something else. None until a step was seen.
         between: steps that had a pass after another optimizer's step, since the warm-up.
         inputs: checksum of what the model was given in the first pass; None where that cannot be read.
+        sees_time: an output showed that the first dimension of the inputs may be the time.
         trained: what is trained, at the first pass (torch_model). shapes: digest of those of a sample, or
             that they vary; empty where they are unknown.
     """
@@ -89,6 +100,7 @@ class Passes:
         self.trained: dict[str, str] = {}
         self._whole = whole
         self._is_first = True
+        self.sees_time = False
         self._mixed, self._open = False, False  # in this step; a pass whose backward pass has not begun
         self._versions = self.between = 0
         self._stepped_after = 0  # passes of this step
@@ -213,9 +225,20 @@ class Passes:
         for each in (output, *values):
             if isinstance(each, torch.Tensor) and each.requires_grad:
                 self._outputs.append(each.register_hook(untraced(self._backward_began)))
+                with suppress(Exception):  # a shape, or a graph, that cannot be read
+                    self._look_for_time(each)
                 if CHECKPOINTING not in self.trained:
                     self.trained[CHECKPOINTING] = str(recomputes())
                 return
+
+    def _look_for_time(self, output: torch.Tensor) -> None:
+        """Whether an output shows that the first dimension of the inputs is the time; by its graph, in one pass."""
+        if self._tokens or self._time_major:
+            return
+        is_first = CHECKPOINTING not in self.trained
+        if is_time_lost(self._shown, output.shape) or (is_first and _joins_time(output, self._shown)):
+            self.sees_time = self._time_major = True
+            self._shapes = None  # of the next pass they show something else
 
     def stepped(self) -> None:
         """Another optimizer steps: a further pass before the step that counts is none of an accumulation."""
@@ -333,6 +356,28 @@ def _unreduced(model: Any) -> Iterator[Any]:
                 for each in getattr(group, "fsdp_params", ()):  # None: no parameters of its own
                     yield each.unsharded_accumulated_grad
                     yield getattr(getattr(each, "_unsharded_param", None), "grad", None)
+
+
+def _joins_time(output: torch.Tensor, step: Step) -> bool:
+    """Whether a pass computed a part for each index of its inputs' first dimension, one by one, and joined them, or
+    wrote each to its place: steps of time, perhaps. Torch before 2.1 does not show what is joined.
+    """
+    shapes = [(step.samples, each) for each in step.across]
+    nodes: list[Any] = [output.grad_fn]
+    seen: set[Any] = {None}
+    written = 0
+    while nodes and len(seen) < _MOST_NODES:
+        node = nodes.pop()
+        if node not in seen:
+            seen.add(node)
+            name, below = node.name(), node.next_functions
+            written += name.endswith("CopySlices")
+            if len(below) == step.samples > 1 and name in _JOINS and node._saved_dim == 0:
+                (joined,) = node._input_metadata  # of the backward pass: what it joins
+                if tuple(joined.shape[:2]) in shapes:
+                    return True
+            nodes += [each for each, _ in below]
+    return written == step.samples > 1 and step.across != () and step.samples not in step.across
 
 
 def _is_of_one_sample() -> bool:

@@ -204,6 +204,11 @@ class TorchTraining:
         return None if self._passes is None else self._passes.inputs
 
     @property
+    def sees_time(self) -> bool:
+        """As of torch_passes.Passes."""
+        return self._passes is not None and self._passes.sees_time
+
+    @property
     def trained(self) -> dict[str, str]:
         """What is trained, as of torch_model; empty without a model."""
         if self._model is None:
