@@ -51,17 +51,19 @@ def exchangeable_by(directory: Path, *, made: bool = False) -> str:
     are root, accounts of the system, and those that RUNNER_TRUST names; of a directory above that others may not write
     to, also the owner where it is of a group that this user was put into (a project's; who has the same login group may
     be anybody) which it could not take from where all may write. What is not there yet will be this user's, unless it
-    was ``made``: then another user had theirs there, and took it away. Raises OSError.
+    was ``made``: then another user had theirs there, and took it away. Raises RuntimeError: its links lead in circles.
     """
     real = directory.resolve()
     for each in dict.fromkeys((real, *real.parents, *reversed(_way(directory)))):
         try:
-            status = each.lstat()
-        except FileNotFoundError:
+            status, above = each.lstat(), each.parent.lstat()
+        except (FileNotFoundError, NotADirectoryError):
             if made:
                 return "not there any more"
             continue
-        is_link, whose, above = stat.S_ISLNK(status.st_mode), "", each.parent.lstat()
+        except OSError as error:  # as where a link leads to a name that is too long
+            return f"not to be looked at ({error.strerror})"
+        is_link, whose = stat.S_ISLNK(status.st_mode), ""
         # Any may write a link; where others may not, it is of those who may write to its directory, which comes, too.
         others_write = (above if is_link else status).st_mode & stat.S_IWOTH
         if not (is_link and not others_write) and _is_strangers(status, above, by_place=each != real):
@@ -75,11 +77,13 @@ def exchangeable_by(directory: Path, *, made: bool = False) -> str:
 
 def is_first_come(directory: Path) -> bool:
     """Whether a stranger could have put the directory there, one above it, or a link on the way, as all may write to
-    that place. Raises OSError.
+    that place; also where that cannot be looked at.
     """
-    real = directory.resolve()
-    places = ((each.lstat(), each.parent.lstat()) for each in (real, *real.parents, *_way(directory)))
-    return any(above.st_mode & stat.S_IWOTH and _is_strangers(status, above) for status, above in places)
+    with suppress(OSError, RuntimeError):
+        real = directory.resolve()
+        places = ((each.lstat(), each.parent.lstat()) for each in (real, *real.parents, *_way(directory)))
+        return any(above.st_mode & stat.S_IWOTH and _is_strangers(status, above) for status, above in places)
+    return True
 
 
 def _is_strangers(status: os.stat_result, above: os.stat_result, *, by_place: bool = True) -> bool:

@@ -549,7 +549,10 @@ def test_what_a_stranger_put_where_ones_own_is_looked_for_is_refused(place: Path
     assert f"user {CAROL}'s link" in outcome_as(ALICE, making.check_replaceable, link / "bundle.tar").what
 
 
-def test_no_environment_is_made_and_nothing_collected_where_a_stranger_could_exchange_it(place: Path) -> None:
+def test_no_environment_is_made_and_nothing_collected_where_a_stranger_could_exchange_it(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RUNNER_CACHE", str(owned(place / "cache", ALICE)))
     spec = EnvironmentSpec("x", "virtualenv", "pytorch", Setup(), ())
     root = owned(place / "envs/x", CAROL, 0o777)
     assert "x is user" in outcome_as(ALICE, make.make, spec, root, Silent()).what
@@ -659,6 +662,29 @@ def test_a_users_files_are_mirrored_into_no_strangers_directory(place: Path, mon
         assert (done.returncode, said in done.stderr) == (4, True), done
 
 
+def test_a_strangers_link_to_a_name_that_is_too_long_is_not_followed(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel follows it, and no one can ask whose that is."""
+    long = "/".join(["d" * 200] * 15)
+
+    def lead(at: str, times: int) -> None:
+        os.chdir(at)
+        for _ in range(times):
+            Path(long).mkdir(parents=True)
+            Path("next").symlink_to(long)
+            os.chdir("next")
+
+    carols, shared = owned(place / "carols", CAROL), owned(place / "shared", 0, 0o1777)
+    run_as(CAROL, lead, str(carols), 2)
+    run_as(CAROL, os.symlink, carols / "next/next", shared / "hers")
+    assert (shared / "hers").is_dir()
+    monkeypatch.setenv("RUNNER_STATE", str(shared / "hers"))
+    assert "not to be looked at" in outcome_as(ALICE, paths.state_dir).what
+    assert "not to be looked at" in outcome_as(ALICE, paths.write_output, shared / "hers/x", b"x").what
+    assert files.is_first_come(shared / "hers")
+
+
 def test_no_link_of_a_stranger_leads_to_where_things_are_kept(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It leads to the user's directory while its owner is looked at, and to the stranger's after that."""
     shared, own = owned(place / "scratch", 0, 0o1777), owned(owned(place / "alices", ALICE) / "thesis", ALICE)
@@ -675,7 +701,7 @@ def test_no_link_of_a_stranger_leads_to_where_things_are_kept(place: Path, monke
         os.chown(lab.parent.parent, 0, above)
         lab.parent.parent.chmod(0o3777)
         assert (run_as(ALICE, files.exchangeable_by, lab, groups=(ALICE, GROUP)) == "") == trusted
-        at = run_as(ALICE, caches._base, {"TMPDIR": str(lab)}, groups=(ALICE, GROUP))
+        at = run_as(ALICE, caches.safe_place, {"TMPDIR": str(lab)}, groups=(ALICE, GROUP))
         assert at == (str(lab) if trusted else "/tmp")
         for text in (f'. {shell}/leftovers.sh && is_own "$HOME"', script):
             member = [*become(ALICE, groups=(ALICE, GROUP)), "bash", "-c", text, "bash", "none"]
@@ -688,7 +714,7 @@ def test_no_link_of_a_stranger_leads_to_where_things_are_kept(place: Path, monke
         for variable, call in (("RUNNER_STATE", paths.state_dir), ("RUNNER_CACHE", lambda: paths.cache("images"))):
             monkeypatch.setenv(variable, str(link))
             assert "could be another user's" in outcome_as(ALICE, call).what
-        assert run_as(ALICE, caches._base, {"TMPDIR": str(link)}) in (str(own), "/tmp")
+        assert run_as(ALICE, caches.safe_place, {"TMPDIR": str(link)}) in (str(own), "/tmp")
         monkeypatch.setattr(sys, "argv", ["mirror", str(link), str(home / "trees")])
         assert f"SystemExit({mirror.REFUSED})" in outcome_as(ALICE, mirror.main).what
         words: list[tuple[str | Path, ...]] = [("bash", "-c", f'. {shell}/leftovers.sh && is_own "$0"', link)]

@@ -4,7 +4,8 @@ Arguments: WAY (``socket``: in the run directory; ``loopback``; ``address``: the
 connection after which it ends (0: never), KIND (``notebook``, ``tensorboard`` or ``command``) and its words, in which
 ``{socket}``, ``{port}`` and ``{address}`` are replaced. The server gets the token in RUNNER_SERVE_TOKEN, never as an
 argument. ``serve/`` in the run directory, its owner's alone, has the token, the socket, and ``place.json`` once the
-server has answered; they are removed at the end.
+server has answered; a directory on the node, as closed, has what the server keeps and its kernels' sockets, which have
+no token: at TCP's ports anybody would read what runs there. Both are removed at the end.
 """
 
 from __future__ import annotations
@@ -21,19 +22,22 @@ from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from shutil import rmtree
+from tempfile import mkdtemp
 
 from gpu_runner_inside.hold import PATIENCE_S, hold
+from gpu_runner_inside.launcher.caches import safe_place
 from gpu_runner_inside.launcher.network import free_port, resolve
 
 _POLL_S = 0.5
+_LONGEST_PLACE = 107 - len("/serve-12345678/kernel-12345678-1234-1234-1234-123456789012-ipc-99")
 # What lies in the directory where the job starts may be another user's, and is no module of the server.
 _ELSEWHERE = "import os, sys; sys.path[:] = filter(None, sys.path);"
 _NOTEBOOK = f"{_ELSEWHERE} import runpy; runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)"
 # As ``tensorboard``, whose every path begins with the token then, which prints that in no log. It writes it into a file
-# below TMPDIR, too, in a directory that in /tmp could be another user's.
+# below TMPDIR, too, in a directory that in /tmp could be another user's; its faster reader of logs asks for no token.
 _TENSORBOARD = (
     f"{_ELSEWHERE} os.environ['TMPDIR'] = os.environ['JUPYTER_RUNTIME_DIR']; from tensorboard import main, program;"
-    "sys.argv += ['--path_prefix', '/' + os.environ['RUNNER_SERVE_TOKEN']];"
+    "sys.argv += ['--load_fast=false', '--path_prefix', '/' + os.environ['RUNNER_SERVE_TOKEN']];"
     "program.WerkzeugServer.print_serving_message = lambda server: None; main.run_main()"
 )
 
@@ -54,7 +58,7 @@ class Server:
             modules = [name for name in ("jupyterlab", "notebook", "jupyter_server") if find_spec(name)]
             if not modules:
                 sys.exit("No module named jupyterlab: pip install jupyterlab ipykernel")
-            given = ["--no-browser", "--allow-root", *at, "--port-retries=0", *words]
+            given = ["--KernelManager.transport=ipc", "--no-browser", "--allow-root", *at, "--port-retries=0", *words]
             words = [sys.executable, "-c", _NOTEBOOK, modules[0], *given]
         elif kind == "tensorboard":
             words = [sys.executable, "-c", _TENSORBOARD, "--host={address}", "--port={port}", "--logdir", *words]
@@ -62,11 +66,11 @@ class Server:
             words = [word.replace(name, value) for word in words]
         return words
 
-    def run(self, words: list[str], token: str, attached: Path) -> int:
+    def run(self, words: list[str], token: str, kept: str, attached: Path) -> int:
         """Until it ends, is not used, or no terminal is attached any more; returns its exit status."""
-        environment = {**os.environ, "RUNNER_SERVE_TOKEN": token, "JUPYTER_TOKEN": token}
+        environment = {**os.environ, "RUNNER_SERVE_TOKEN": token, "JUPYTER_TOKEN": token, "JUPYTER_RUNTIME_DIR": kept}
         try:
-            self._child = subprocess.Popen(words, env={**environment, "JUPYTER_RUNTIME_DIR": str(self._directory)})
+            self._child = subprocess.Popen(words, env=environment)
         except OSError as error:
             sys.exit(f"{words[0]} cannot be run: {error.strerror}")
         try:
@@ -134,6 +138,12 @@ class Server:
         return [row for row in rows if row[3] == state and row[1].endswith(f":{self._port:04X}")]
 
 
+def _kept(otherwise: Path) -> str:
+    """A new directory on the node, its owner's alone, in which the names of kernels' sockets have room (unix(7))."""
+    places = [each for each in (safe_place(os.environ), safe_place({})) if each and len(each) <= _LONGEST_PLACE]
+    return mkdtemp(prefix="serve-", dir=(*places, str(otherwise))[0])
+
+
 def _end(number: int, _frame: object) -> None:
     signal.signal(number, signal.SIG_IGN)  # Slurm sends one, and the launcher another
     sys.exit(128 + number)
@@ -148,10 +158,12 @@ def main() -> None:
     directory, token = run / "serve", secrets.token_hex(32)
     rmtree(directory, ignore_errors=True)  # of the first start of a job that was requeued
     directory.mkdir()
+    kept = _kept(directory)
     try:
         with os.fdopen(os.open(directory / "token", os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600), "w") as file:
             file.write(token)
         server = Server(way, float(idle_s), directory)
-        sys.exit(server.run(server.command(kind, words), token, run / "attached"))
+        sys.exit(server.run(server.command(kind, words), token, kept, run / "attached"))
     finally:
-        rmtree(directory, ignore_errors=True)
+        for each in (directory, Path(kept)):
+            rmtree(each, ignore_errors=True)

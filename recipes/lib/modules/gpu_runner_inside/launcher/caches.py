@@ -92,7 +92,7 @@ def prepare(env: Mapping[str, str], node: str, job: str, *, home: bool) -> Cache
 
 def directory(env: Mapping[str, str], node: str, job: str) -> Caches | None:
     """The directory of the node's ranks alone, with no variables; None where none can be made."""
-    base = _base(env)
+    base = safe_place(env)
     if base is None:
         return None
     of_node = f"{_PREFIX}{os.geteuid()}-{_plain(node)}+"
@@ -114,7 +114,7 @@ def _usable(path: str) -> bool:
     return os.path.isdir(path) and (path == "/" or os.access(path, os.W_OK | os.X_OK))
 
 
-def _base(env: Mapping[str, str]) -> str | None:
+def safe_place(env: Mapping[str, str]) -> str | None:
     """The first directory in which no other user can replace what is made there, by its real path: a link of another
     user may lead elsewhere by then.
     """
