@@ -21,7 +21,7 @@ each=$base
 while [ "$each" ]; do
     above=${each%/*}
     of=$groups
-    [ -z "$(find "${above:-/}" -prune -perm -o=w -group "$(stat -c %g "$each")")" ] || of=
+    [ -z "$(find "${above:-/}" -prune -perm -o=w)" ] || of=
     # shellcheck disable=SC2086  # words of find
     [ "$(find "$each" -prune '(' ! -perm -o=w -o -perm -1000 ')' \
         '(' -user "$own" -o -uid "-${first:-1000}" -o ! -perm -o=w '(' -name "" $of ')' ')')" ] || {

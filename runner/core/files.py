@@ -50,8 +50,9 @@ def exchangeable_by(directory: Path, *, made: bool = False) -> str:
     what this one makes there, or lead it elsewhere; else empty. Who may write by the group, the owner trusts. Trusted
     are root, accounts of the system, and those that RUNNER_TRUST names; of a directory above that others may not write
     to, also the owner where it is of a group that this user was put into (a project's; who has the same login group may
-    be anybody) which it could not take from where all may write. What is not there yet will be this user's, unless it
-    was ``made``: then another user had theirs there, and took it away. Raises RuntimeError: its links lead in circles.
+    be anybody), and not where all may write: it may come from a place that gives its group away. What is not there yet
+    will be this user's, unless it was ``made``: then another user had theirs there, and took it away. Raises
+    RuntimeError: its links lead in circles.
     """
     real = directory.resolve()
     for each in dict.fromkeys((real, *real.parents, *reversed(_way(directory)))):
@@ -91,10 +92,9 @@ def _is_strangers(status: os.stat_result, above: os.stat_result, *, by_place: bo
     if status.st_uid in (0, os.geteuid()):
         return False
     system, named, groups = _trusted()
-    of_project = status.st_gid in groups and not status.st_mode & stat.S_IWOTH
-    is_taken = above.st_mode & stat.S_IWOTH and above.st_gid == status.st_gid
+    of_project = status.st_gid in groups and not (status.st_mode | above.st_mode) & stat.S_IWOTH
     # In a container of an ordinary user, root and strangers look the same.
-    is_trusted = by_place and (status.st_uid == unmapped_user() or (of_project and not is_taken))
+    is_trusted = by_place and (status.st_uid == unmapped_user() or of_project)
     return not (status.st_uid < system or status.st_uid in named or is_trusted)
 
 

@@ -9,8 +9,8 @@ enroot_data() {
 }
 
 # Whether no other user can exchange what is in a directory, or lead it elsewhere: it is root's or this user's; so are
-# those above it and the links on the way, or they are of a project (others may not write there, and it has a group of
-# the user's that it could not take from where all may write). In a container of an ordinary user, root and strangers look the same.
+# those above it and the links on the way, or they are of a project (others may write neither there nor above it, and it
+# has a group of the user's). In a container of an ordinary user, root and strangers look the same.
 is_own() {
   local at first count above unknown=0 project=() of
   read -r first _ count </proc/self/uid_map
@@ -20,7 +20,7 @@ is_own() {
   for at in "$1" "$(realpath -e -- "$1")"; do
     while [ -n "$at" ]; do
       above=${at%/*} of=("${project[@]}")
-      [ -z "$(find -L "${above:-/}" -maxdepth 0 -perm -0002 -group "$(stat -c %g -- "$at")")" ] || of=()
+      [ -z "$(find -L "${above:-/}" -maxdepth 0 -perm -0002)" ] || of=()
       [ -n "$(find "$at" -maxdepth 0 '(' -type l -o ! -perm -0002 -o -perm -1000 ')' '(' -user 0 -o -user "$unknown" \
         -o -user "$(id -u)" -o -type d ! -perm -0002 '(' -name '' "${of[@]}" ')' ')')" ] || return
       at=$above

@@ -136,12 +136,11 @@ def _upwards(path: str) -> Iterator[str]:
 
 def _is_kept(path: str) -> bool:
     """Whether no other user can rename what is in it, as its owner can, too; of a user's own directory, its group is
-    trusted, and of a group that the user was put into (all may have that of the login) and which it could not take from
-    where all may write, the owner.
+    trusted, and of a group that the user was put into (all may have that of the login), not where all may write above
+    it, the owner.
     """
     about, above = os.stat(path), os.stat(os.path.dirname(path))
-    is_taken = above.st_mode & 0o002 and above.st_gid == about.st_gid
-    of_project = not about.st_mode & 0o002 and not is_taken and about.st_gid in {*os.getgroups()} - {os.getegid()}
+    of_project = not (about.st_mode | above.st_mode) & 0o002 and about.st_gid in {*os.getgroups()} - {os.getegid()}
     if about.st_uid not in (0, os.geteuid(), _unmapped()) and not of_project:
         return False
     others = 0o002 if about.st_uid == os.geteuid() else 0o022
