@@ -4,7 +4,6 @@
 set -eu
 python=$1
 umask 022
-. runner/setup/python.sh
 
 refuse() {
     printf 'error: %s\n  fix:   %s\n' "$1" "$2" >&2
@@ -23,6 +22,7 @@ grep -qE "^## \[$(echo "$version" | sed 's/\./\\./g')\] - [0-9]{4}-[0-9]{2}-[0-9
 
 rm -rf "$out"
 mkdir -p dist
+. runner/setup/python.sh
 own_tmp dist
 work=$TMPDIR
 trap 'rm -rf "$work"' EXIT

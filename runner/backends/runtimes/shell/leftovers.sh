@@ -12,17 +12,17 @@ enroot_data() {
 # those above it and the links on the way, or they are of a project (others may write neither there nor above it, and it
 # has a group of the user's). In a container of an ordinary user, root and strangers look the same.
 is_own() {
-  local at first count above unknown=0 project=() of
+  local at first count above unknown=0 project=() trusted
   read -r first _ count </proc/self/uid_map
   [ "$first$count" = 04294967295 ] || unknown=$(cat /proc/sys/kernel/overflowuid)
   case $(stat -L -c %u -- "$1") in 0 | "$unknown" | "$(id -u)") ;; *) return 1 ;; esac
   for at in $(id -G); do [ "$at" = "$(id -g)" ] || project+=(-o -group "$at"); done
   for at in "$1" "$(realpath -e -- "$1")"; do
     while [ -n "$at" ]; do
-      above=${at%/*} of=("${project[@]}")
-      [ -z "$(find -L "${above:-/}" -maxdepth 0 -perm -0002)" ] || of=()
+      above=${at%/*} trusted=("${project[@]}")
+      [ -z "$(find -L "${above:-/}" -maxdepth 0 -perm -0002)" ] || trusted=()
       [ -n "$(find "$at" -maxdepth 0 '(' -type l -o ! -perm -0002 -o -perm -1000 ')' '(' -user 0 -o -user "$unknown" \
-        -o -user "$(id -u)" -o -type d ! -perm -0002 '(' -name '' "${of[@]}" ')' ')')" ] || return
+        -o -user "$(id -u)" -o -type d ! -perm -0002 '(' -name '' "${trusted[@]}" ')' ')')" ] || return
       at=$above
     done
   done
