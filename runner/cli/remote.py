@@ -187,6 +187,7 @@ def _written(call: Call) -> list[str]:
         if name.startswith(("/", "-")) or ".." in name.split("/"):
             what, fix = f"{name} is not below the working directory", "name it relative to it, without `..`"
             raise RefusedError(what, where="what is written at the site is fetched", fix=fix)
+        paths.check_output(Path(name))
     return found
 
 
@@ -368,6 +369,8 @@ class _Connection:
             child = process.start(self._argv(("send", directory, *names), "-T"), stdout=file, stderr=2)
             code = child.wait()
             file.seek(0)
+            for name in names:
+                paths.check_output(Path(name))
             code = code or process.start(["tar", "-xf", "-", "--", *names], stdin=file, stdout=2, stderr=2).wait()
         if code:
             what, fix = "what it wrote could not be fetched", f"scp -r {self._login}:{directory}/{names[0]} ."

@@ -16,7 +16,9 @@ done
 # Above it as exchangeable_by of runner/core/files.py has it, which is not here yet.
 first=$(awk '$1 == "UID_MIN" { print $2 }' /etc/login.defs 2>/dev/null || true)
 groups=
-for each in $(id -G); do [ "$each" = "$(id -g)" ] || groups="$groups -o -group $each"; done
+if login=$(id -g "$(id -un 2>/dev/null)" 2>/dev/null); then # `id -g` may be of newgrp(1)
+    for each in $(id -G); do [ "$each" = "$login" ] || groups="$groups -o -group $each"; done
+fi
 each=$base
 while [ "$each" ]; do
     above=${each%/*}

@@ -77,25 +77,32 @@ def exchangeable_by(directory: Path, *, made: bool = False) -> str:
 
 
 def is_first_come(directory: Path) -> bool:
-    """Whether a stranger could have put the directory there, one above it, or a link on the way, as all may write to
-    that place; also where that cannot be looked at.
+    """Whether a stranger has put the directory there, one above it, or a link on the way, as all may write to that
+    place; also where that cannot be looked at.
     """
     with suppress(OSError, RuntimeError):
         real = directory.resolve()
-        places = ((each.lstat(), each.parent.lstat()) for each in (real, *real.parents, *_way(directory)))
-        return any(above.st_mode & stat.S_IWOTH and _is_strangers(status, above) for status, above in places)
+        places = [each for each in (real, *real.parents, *_way(directory)) if os.path.lexists(each)]
+        owners = {each.lstat().st_uid for each in places if each.parent.lstat().st_mode & stat.S_IWOTH}
+        return not all(map(is_trusted, owners - {unmapped_user()}))
     return True
 
 
-def _is_strangers(status: os.stat_result, above: os.stat_result, *, by_place: bool = True) -> bool:
+def is_trusted(user: int) -> bool:
+    """Whether it is this user, root, an account of the system, or one that RUNNER_TRUST names."""
+    if user in (0, os.geteuid()):
+        return True
+    system, named, _ = _trusted()
+    return user < system or user in named
+
+
+def _is_strangers(status: os.stat_result, above: os.stat_result, *, by_place: bool) -> bool:
     """Whether it is of a user who is not trusted, ``by_place`` neither for its group."""
-    if status.st_uid in (0, os.geteuid()):
-        return False
-    system, named, groups = _trusted()
-    of_project = status.st_gid in groups and not (status.st_mode | above.st_mode) & stat.S_IWOTH
+    if is_trusted(status.st_uid) or not by_place:
+        return not is_trusted(status.st_uid)
     # In a container of an ordinary user, root and strangers look the same.
-    is_trusted = by_place and (status.st_uid == unmapped_user() or of_project)
-    return not (status.st_uid < system or status.st_uid in named or is_trusted)
+    of_project = status.st_gid in _trusted()[2] and not (status.st_mode | above.st_mode) & stat.S_IWOTH
+    return not (status.st_uid == unmapped_user() or of_project)
 
 
 def is_private(directory: Path) -> bool:
@@ -128,20 +135,20 @@ def _way(path: Path) -> list[Path]:
 
 def _trusted() -> tuple[int, frozenset[int], frozenset[int]]:
     """The first id that is no system account's (login.defs(5)), the users that RUNNER_TRUST names, and the groups that
-    this user was put into.
+    this user was put into: none where the login's own is not known.
     """
     import pwd  # few have another owner above
 
-    first, login, named = 1000, os.getegid(), set()
+    first, groups, named = 1000, frozenset[int](), set()
     with suppress(OSError, ValueError, StopIteration):
         lines = map(str.split, Path("/etc/login.defs").read_text("utf-8", "replace").splitlines())
         first = int(next(line[1] for line in lines if line[:1] == ["UID_MIN"] and line[1:]))
     with suppress(KeyError):
-        login = pwd.getpwuid(os.geteuid()).pw_gid
+        groups = frozenset((os.getegid(), *os.getgroups())) - {pwd.getpwuid(os.geteuid()).pw_gid}
     for name in filter(None, os.environ.get("RUNNER_TRUST", "").split(",")):
         with suppress(KeyError):
             named.add(int(name) if name.isdecimal() else pwd.getpwnam(name).pw_uid)
-    return first, frozenset(named), frozenset((os.getegid(), *os.getgroups())) - {login}
+    return first, frozenset(named), groups
 
 
 @contextmanager

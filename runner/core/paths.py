@@ -56,8 +56,12 @@ def config_files() -> tuple[Path, ...]:
 
 
 def configured(name: str) -> tuple[Path, ...]:
-    """What is beside the settings under that name, such as ``sites/*.yaml``, the user's first."""
-    return tuple(found for each in config_files() for found in sorted(each.parent.glob(name)))
+    """What is beside the settings under that name, such as ``sites/*.yaml``, the user's first; nothing of others beside
+    a file that RUNNER_CONFIG names.
+    """
+    named = [config_file().parent] if os.environ.get("RUNNER_CONFIG") else []
+    beside = (found for each in config_files() for found in sorted(each.parent.glob(name)))
+    return tuple(each for each in beside if not (set(named) & set(each.parents) and files.exchangeable_by(each)))
 
 
 def _directory(override: str, variable: str, otherwise: str) -> Path:

@@ -23,7 +23,6 @@ from runner.core.hide import hidden_command
 from runner.core.progress import Progress
 from runner.images import reference as references
 from runner.images import writable_root
-from runner.images.building.build import INPUTS_LABEL
 from runner.images.conversion import assembly, sif
 from runner.images.conversion.publishing import Conversion, publish
 from runner.images.conversion.sif import sif_maker
@@ -34,6 +33,7 @@ from runner.images.packing.squashfs_tables import UnfitError
 from runner.images.store import integrity
 from runner.images.store.stored_image import Edit, StoredImage, form_of
 from runner.images.writable_root import Copy, Tool, tree_image, work_directory
+from runner.model.image import INPUTS_LABEL
 
 _SUFFIX = "-edited"
 # What the conversion has put in and a command may have changed since: kept as it was left.

@@ -54,7 +54,9 @@ def parse(text: str) -> Reference:
     """
     registry, rest = _split(text)
     match = _PATTERN.fullmatch(rest)
-    if match is None or (registry and not _REGISTRY.fullmatch(registry)):
+    # An archive that names itself so would stand for what has that digest.
+    is_digest = re.fullmatch(r"(library/)?sha256:[0-9a-f]{64}", rest) is not None
+    if match is None or is_digest or (registry and not _REGISTRY.fullmatch(registry)):
         raise UsageError(
             f"{text!r} is not an image reference",
             fix="write it as [REGISTRY/]NAME[:TAG], such as nvcr.io/nvidia/pytorch:25.02-py3 (names in lower case)",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import socket
+import stat
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -54,9 +55,12 @@ def reach_of(site: Site) -> Reach:
 
 def program_of(kind: Kind, words: Sequence[str], request: Request, site: Site, *, idle_s: float) -> tuple[str, ...]:
     """The program of the job. Raises UsageError: the command takes neither a port nor a socket, or a socket that
-    cannot be reached.
+    cannot be reached; kernels would start where others write.
     """
     reach, text, why_not = reach_of(site), " ".join(words), ""
+    if kind == "notebook" and Path(request.directory).stat().st_mode & stat.S_IWOTH:
+        what = "this directory is everybody's to write to: kernels would run what others put there as modules"
+        raise UsageError(what, where=request.directory, fix="start it in a directory of your own")
     if reach == "tcp":
         why_not = f"the site {site.name} does not say `ssh_to_nodes: true`, and a login node reaches ports alone"
     elif len(os.fsencode(f"{Path(request.runs).absolute()}{request.job_name}{_SOCKET}")) > _LONGEST_PATH:

@@ -7,6 +7,8 @@ from typing import Any, Literal
 
 import msgspec
 
+INPUTS_LABEL = "gpu-runner.inputs"  # of what a build made; any image may carry it, so no conversion takes it over
+
 
 class Mpi(msgspec.Struct, frozen=True):
     """The image's MPI.

@@ -1,6 +1,7 @@
 """Three users, by their real rights, and one image store: the second is served, and no one can speak for another."""
 
 import os
+import pwd
 import shutil
 import subprocess
 import sys
@@ -9,12 +10,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
 from gpu_runner_inside.launcher import caches
 
+from runner.backends import LEFTOVERS
 from runner.box import lifecycle
 from runner.box.root import location
 from runner.cli import remote
@@ -28,12 +31,15 @@ from runner.environments.script import EnvironmentSpec, PackagesSpec
 from runner.figures.bundle import making
 from runner.figures.report import gather, writing
 from runner.images import engine
+from runner.images import reference as references
 from runner.images.building import wheels
+from runner.images.conversion import squashfs
 from runner.images.conversion.squashfs import convert_source
 from runner.images.packing.mksquashfs import Source
 from runner.images.packing.rootfs import Config
 from runner.images.sources import blobs, credentials
 from runner.images.sources.credentials import Login
+from runner.images.sources.registry import Registry
 from runner.images.store import integrity, store, stored_image
 from runner.images.store.store import Limits
 from runner.images.store.stored_image import StoredImage
@@ -42,7 +48,7 @@ from runner.jobs import code_record, directory, logs, lookup, mirror, states
 from runner.jobs import collect as collected
 from runner.jobs.directory import Run
 from runner.jobs.image_usage import prune_images
-from runner.model.image import Setup
+from runner.model.image import INPUTS_LABEL, Setup
 from runner.model.job import Submitted
 from runner.model.request import Request
 from runner.preparation.environment import prepare_environment
@@ -51,6 +57,7 @@ from runner.preparation.request import check_foreign, make_request
 from runner.recipes.loader import read_recipe
 from runner.study import directory as studies
 from runner.study import run
+from tests.support import odd_image
 from tests.support.daemons import Daemons
 from tests.support.ordinary_user import probe
 from tests.support.squashfs import published
@@ -137,6 +144,57 @@ def test_a_store_that_anybody_could_make_has_no_owner_to_believe(place: Path) ->
     assert both(target) == [(path, others), None]
     os.chown(target, CAROL, GROUP)
     assert both(target) == [(path, others), None], "which may have its group from another place"
+    for at in (owned(owned(place / "carols", CAROL, 0o777) / "alices", ALICE), shared / "link"):
+        os.chown(target, ALICE, ALICE)
+        assert "the image store is" in outcome_as(ALICE, convert, image(place), at).what, "it could be exchanged"
+    assert "the image store is" in outcome_as(ALICE, looked_up, DIGEST, shared / "link").what
+
+
+def test_an_archive_of_another_user_names_nothing_but_itself(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RUNNER_STORE", str(store_of(place, ALICE, 0o755)))
+
+    def converted(reference: str) -> StoredImage:
+        return squashfs.convert(reference, squashfs.Options(), Silent()).image
+
+    file, reference = owned(place / "carols", CAROL) / "tool.tar", "nvcr.io/nvidia/pytorch:25.02-py3"
+    file.write_bytes(odd_image.archive(DIGEST, [], {}))
+    assert "is not an image reference" in outcome_as(ALICE, converted, f"docker-archive:{file}").what
+    labels = {INPUTS_LABEL: "those of a build"}
+    file.write_bytes(odd_image.archive(reference, [], {"Labels": {**labels, "a": "b"}}))
+    os.chown(file, CAROL, CAROL)
+    assert f"user {CAROL}'s" in outcome_as(ALICE, converted, f"docker-archive:{file}").what
+    image = run_as(ALICE, converted, f"docker-archive:{file}:{reference}")
+    assert (image.reference, image.labels) == (reference, {"a": "b"})
+
+
+def test_what_is_beside_a_configuration_of_a_place_that_all_write_to_is_no_strangers(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RUNNER_CONFIG", str(owned(place / "here", 0, 0o1777) / "mine.yaml"))
+    for owner in (CAROL, ALICE):
+        (owned(place / "here/sites", owner) / "ours.yaml").touch()
+        os.chown(place / "here/sites/ours.yaml", owner, owner)
+        assert len(run_as(ALICE, paths.configured, "sites/*.yaml")) == (owner == ALICE)
+        shutil.rmtree(place / "here/sites")
+
+
+def test_a_login_without_tls_goes_to_no_stranger_who_listens_here(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = "HTTP/1.0 401 no\r\nWWW-Authenticate: Basic realm=x\r\n\r\n"
+    serves = (
+        "import socket; s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], flush=True)\n"
+        f"while True:\n c = s.accept()[0]; print(c.recv(999), flush=True); c.sendall({answers.encode()!r}); c.close()"
+    )
+    monkeypatch.setattr(credentials, "find", lambda _: Login("alice", "her-password"))
+    for user, said in ((CAROL, f"user {CAROL} listens"), (ALICE, "login")):
+        words = [*become(user), "/usr/bin/python3", "-c", serves]
+        with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as child:
+            assert child.stdout is not None
+            port = int(child.stdout.readline())
+            asked = references.parse(f"127.0.0.1:{port}/x/y:1")
+            assert said in outcome_as(ALICE, lambda at=asked: Registry(at, print).resolve("1")).what
+            child.terminate()
+            received = child.stdout.read()
+            assert ("Authorization" in received) == (user == ALICE)
 
 
 def test_where_only_owners_replace_each_user_has_names_of_his_own(place: Path) -> None:
@@ -394,6 +452,7 @@ def test_no_run_is_made_below_a_strangers_directory(place: Path, monkeypatch: py
     os.chown(root.parent, 900, 900)
     assert run_as(ALICE, is_made), "an account of the system"
     os.chown(root.parent, CAROL, GROUP)
+    monkeypatch.setattr(pwd, "getpwuid", lambda _: SimpleNamespace(pw_gid=ALICE))
     assert run_as(ALICE, is_made, groups=(GROUP,)), "a project's directory is its leader's"
 
 
@@ -695,17 +754,24 @@ def test_no_link_of_a_stranger_leads_to_where_things_are_kept(place: Path, monke
     assert run_as(ALICE, files.exchangeable_by, shared / "hers") == ""
     lab = owned(owned(owned(place / "projects", 0) / "lab", CAROL) / "hers", ALICE)
     script, shell = (SHELL / "cli/remote.sh").read_text(), SHELL / "backends/runtimes/shell"
-    # The group of her login; a project's; one that it may have from another place, as all may write here.
-    for group, mode, trusted in ((ALICE, 0o755, False), (GROUP, 0o755, True), (GROUP, 0o1777, False)):
+    named = owned(place / "bin", 0) / "id"
+    # Her login's group; a project's; one that it may have from another place, as all may write here; after newgrp(1).
+    cases = ((ALICE, ALICE, 0o755, False), (ALICE, GROUP, 0o755, True), (ALICE, GROUP, 0o1777, False))
+    for login, group, mode, trusted in (*cases, (GROUP, GROUP, 0o755, False)):
         os.chown(lab.parent, CAROL, group)
         lab.parent.parent.chmod(mode)
+        monkeypatch.setattr(pwd, "getpwuid", lambda _, login=login: SimpleNamespace(pw_gid=login))
+        answers = f'-un) echo alice ;; "-g "*) echo {login} ;; *) /usr/bin/id "$@" ;;'
+        named.write_text(f"#!/bin/sh\ncase $* in {answers} esac\n")
+        named.chmod(0o755)
         assert (run_as(ALICE, files.exchangeable_by, lab, groups=(ALICE, GROUP)) == "") == trusted
         at = run_as(ALICE, caches.safe_place, {"TMPDIR": str(lab)}, groups=(ALICE, GROUP))
         assert at == (str(lab) if trusted else "/tmp")
-        for text in (f'. {shell}/leftovers.sh && is_own "$HOME"', script):
+        for text in (f'. {LEFTOVERS} && is_own "$HOME"', script):
             member = [*become(ALICE, groups=(ALICE, GROUP)), "bash", "-c", text, "bash", "none"]
-            env = {"HOME": str(lab), "PATH": "/usr/bin:/bin"}
+            env = {"HOME": str(lab), "PATH": f"{named.parent}:/usr/bin:/bin"}
             assert (subprocess.run(member, check=False, env=env).returncode == 0) == trusted
+    monkeypatch.undo()
     (home := owned(place / "home", ALICE, 0o700)).joinpath("image").write_text("x")
     for link in (shared / "link", shared / "above/thesis", place / "open/hers"):
         assert run_as(ALICE, files.exchangeable_by, link).startswith(("behind", "below"))
@@ -716,7 +782,7 @@ def test_no_link_of_a_stranger_leads_to_where_things_are_kept(place: Path, monke
         assert run_as(ALICE, caches.safe_place, {"TMPDIR": str(link)}) in (str(own), "/tmp")
         monkeypatch.setattr(sys, "argv", ["mirror", str(link), str(home / "trees")])
         assert f"SystemExit({mirror.REFUSED})" in outcome_as(ALICE, mirror.main).what
-        words: list[tuple[str | Path, ...]] = [("bash", "-c", f'. {shell}/leftovers.sh && is_own "$0"', link)]
+        words: list[tuple[str | Path, ...]] = [("bash", "-c", f'. {LEFTOVERS} && is_own "$0"', link)]
         words += [("bash", shell / "stage.sh", link / "gpu-runner-stage-1~1", "", "no", home / "image", "1", "")]
         if link.parent.name != "open":  # each names what it reaches as it is then
             words += [("sh", "-c", script, "sh", "send", link, "x")]

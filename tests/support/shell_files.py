@@ -3,6 +3,7 @@
 import subprocess
 from pathlib import Path
 
+from runner.backends import LEFTOVERS
 from runner.backends.runtimes.common import SHELL as RUNTIMES
 from runner.backends.schedulers.script_parts import SHELL as SCHEDULERS
 
@@ -10,7 +11,7 @@ from runner.backends.schedulers.script_parts import SHELL as SCHEDULERS
 def library(directory: Path, **changed: tuple[str, str]) -> Path:
     """All of them in ``directory/lib``; of a file, by its name's stem, one text replaced."""
     (directory / "lib").mkdir(exist_ok=True)
-    for path in (*SCHEDULERS.glob("*.sh"), *RUNTIMES.glob("*.sh")):
+    for path in (LEFTOVERS, *SCHEDULERS.glob("*.sh"), *RUNTIMES.glob("*.sh")):
         text = path.read_text()
         if path.stem in changed:
             old, new = changed[path.stem]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from runner.backends import LEFTOVERS
 from runner.backends.runtimes import common
 from runner.core.errors import UsageError
 from runner.model.backends import MountSyntax, RuntimeFacts
@@ -71,7 +72,7 @@ def step(plan: Plan) -> StepSpec:
         ),
         at_end=(*script, text("remove"), name),
         does="unpacks the image",
-        files=(_SHELL, common.LEFTOVERS, *common.RANK_FILES),
+        files=(_SHELL, LEFTOVERS, *common.RANK_FILES),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from runner.backends import LEFTOVERS
 from runner.backends.runtimes import common
 from runner.backends.runtimes.enroot import BY_ENROOTS_HOOK
 from runner.core.errors import UsageError
@@ -62,5 +63,5 @@ def step(plan: Plan) -> StepSpec:
         ),
         command=(*common.shell(), *common.launched_program(plan)),
         does="removes containers that killed jobs of yours have left there",
-        files=(_LEFTOVERS, common.LEFTOVERS, *common.RANK_FILES),
+        files=(_LEFTOVERS, LEFTOVERS, *common.RANK_FILES),
     )

@@ -26,13 +26,13 @@ from runner.images.building.buildlog import LAST_LINES
 from runner.images.building.engine_build import EngineBase, container_of, tar_of
 from runner.images.building.wheels import SHIPPED
 from runner.images.engine import find_image
+from runner.model.image import INPUTS_LABEL
 
 if TYPE_CHECKING:
     import docker
     from docker.models.images import Image
 
 
-INPUTS_LABEL = "gpu-runner.inputs"
 _REVISION, _BASE_DIGEST = "org.opencontainers.image.revision", "org.opencontainers.image.base.digest"
 _TAG_LIMIT = 128  # characters that a tag may have
 _VERSION = "0.28.1"

@@ -13,8 +13,9 @@ from runner.core.errors import UsageError
 from runner.core.files import files_below, key_of, temporary_directory, tree_hash
 from runner.core.progress import Progress
 from runner.images.building import engine_build
-from runner.images.building.build import INPUTS_LABEL, BuiltImage, described, made_once
+from runner.images.building.build import BuiltImage, described, made_once
 from runner.images.building.engine_build import EngineBase
+from runner.model.image import INPUTS_LABEL
 
 if TYPE_CHECKING:
     import docker

@@ -236,7 +236,7 @@ def _wheels(wanted: StandIn, progress: Progress) -> Path:
         command = [sys.executable, "-I", "-m", "pip", "download", "--dest", str(target), "--only-binary=:all:"]
         command += ["--python-version", wanted.python, "--implementation", "cp"]
         command += ["--no-deps", "--require-hashes", "-r", str(listed)] if wanted.cuda else wanted.requirements
-        followed(command, progress, what="pip download", room=work)
+        followed(command, progress, what="pip download", room=work, env={**os.environ, "TMPDIR": work})
         foreign = ("nvidia_", "nvidia-", "triton")
         unwanted = sorted(path.name for path in target.iterdir() if path.name.startswith(foreign))
         if unwanted and not wanted.cuda:

@@ -20,7 +20,6 @@ from runner.images import writable_root
 from runner.images.building import apptainer, dockerfile, standin, wheels
 from runner.images.building.build import (
     DEFAULT_ARGS,
-    INPUTS_LABEL,
     BuildResult,
     build_labels,
     context_files,
@@ -35,6 +34,7 @@ from runner.images.packing import rootfs
 from runner.images.store import integrity, store
 from runner.images.store.stored_image import Form
 from runner.images.writable_root import LEFT_OUT, Copy, Tool, own_directory
+from runner.model.image import INPUTS_LABEL
 
 _IMAGE = "image"  # the name of the last stage
 TOOLS = (*writable_root.TOOLS, "ch-image")  # what --with takes; ch-image: an old name of ch-run

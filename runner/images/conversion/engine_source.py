@@ -22,6 +22,7 @@ from runner.images.packing import mksquashfs, rootfs
 from runner.images.packing.mksquashfs import PackJob, Source
 from runner.images.packing.squashfs_tables import UnfitError
 from runner.images.store.stored_image import StoredImage
+from runner.model.image import INPUTS_LABEL
 
 if TYPE_CHECKING:
     import docker
@@ -70,7 +71,7 @@ def _config(image: Image) -> rootfs.Config:
         workdir=raw.get("WorkingDir") or "",
         entrypoint=tuple(raw.get("Entrypoint") or ()),
         command=tuple(raw.get("Cmd") or ()),
-        labels=dict(raw.get("Labels") or {}),
+        labels={key: value for key, value in (raw.get("Labels") or {}).items() if key != INPUTS_LABEL},
         volumes=tuple(raw.get("Volumes") or ()),
     )
 

@@ -16,6 +16,7 @@ import msgspec
 
 from runner.core import paths
 from runner.core.errors import InfrastructureError, RefusedError, UsageError
+from runner.core.files import is_trusted
 from runner.core.progress import Progress
 from runner.core.text import instead
 from runner.images import reference as references
@@ -146,6 +147,12 @@ def _from_docker_archive(place: Path, wanted: str, platform: Platform) -> Source
     if not name and len(saved) == 1:
         name = next(iter(by_name), "")
         image = saved[0]
+        if name and not is_trusted(owner := place.stat().st_uid):
+            what, fix = (
+                f"this archive is user {owner}'s, and calls itself {name}",
+                "name the image, if it shall be that",
+            )
+            raise UsageError(what, where=str(place), fix=f"{fix}: docker-archive:{place}:{name}")
     elif name in by_name:
         image = by_name[name]
     else:
@@ -230,10 +237,13 @@ def _tags(descriptor: Descriptor) -> tuple[str, ...]:
 
 
 def _name(descriptor: Descriptor, place: Path) -> str:
-    """The full reference in the layout; else its directory's name with the tag; else its digest."""
+    """The full reference in the layout, where that is no stranger's; else its directory's name with the tag; else its
+    digest.
+    """
     slug = "".join(letter if letter.isalnum() else "-" for letter in place.stem.lower()).strip("-")
     tags = _tags(descriptor)
-    for text in (*reversed(tags), *(f"{slug}:{tag}" for tag in tags)):
+    own = tags[::-1] if is_trusted(place.stat().st_uid) else ()
+    for text in (*own, *(f"{slug}:{tag}" for tag in tags)):
         try:
             parsed = references.parse(text)
         except UsageError:

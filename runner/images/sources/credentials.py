@@ -9,6 +9,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -208,3 +209,15 @@ def is_loopback(netloc: str) -> bool:
         return ipaddress.ip_address(host_of(netloc)).is_loopback
     except ValueError:
         return host_of(netloc) == "localhost"
+
+
+def stranger_at(netloc: str) -> int | None:
+    """Another user who listens at this port of this machine, where all users may; None where no stranger does."""
+    port = urlsplit(f"//{netloc}").port or 80
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):  # proc(5); 0A listens
+        with suppress(OSError):
+            rows = [line.split() for line in Path(table).read_text("ascii").splitlines()[1:]]
+            for owner in (int(row[7]) for row in rows if row[3] == "0A" and int(row[1].rpartition(":")[2], 16) == port):
+                if not files.is_trusted(owner):
+                    return owner
+    return None

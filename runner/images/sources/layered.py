@@ -29,6 +29,7 @@ from runner.images.sources import blobs, manifests
 from runner.images.sources.blobs import run_in_parallel
 from runner.images.sources.manifests import Configuration, Descriptor, Manifest, Platform
 from runner.images.sources.registry import Registry
+from runner.model.image import INPUTS_LABEL
 
 _CHUNK = 1 << 20
 _MOST_INDEXES = 3  # one inside another
@@ -79,7 +80,7 @@ def layered_source(
         workdir=start_up.working_dir or "",
         entrypoint=start_up.entrypoint or (),
         command=start_up.cmd or (),
-        labels=dict(sorted((start_up.labels or {}).items())),
+        labels={key: value for key, value in sorted((start_up.labels or {}).items()) if key != INPUTS_LABEL},
         volumes=tuple(sorted(start_up.volumes or {})),
     )
 

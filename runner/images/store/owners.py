@@ -7,10 +7,11 @@ import pwd
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
 
 from runner.core import files
-from runner.core.errors import InfrastructureError
+from runner.core.errors import InfrastructureError, RefusedError
 
 
 def unreadable(path: Path, error: OSError) -> InfrastructureError:
@@ -43,7 +44,9 @@ def others_write(store: Path) -> bool:
 
 
 def believed(path: Path, store: Path) -> bool:
-    """Whether a file is the caller's, root's or that of the store's owner; of a link, both link and target."""
+    """Whether a file is the caller's, root's or that of the store's owner; of a link, both link and target. Raises
+    RefusedError: a stranger could exchange the whole store.
+    """
     with suppress(OSError):
         return {path.lstat().st_uid, path.stat().st_uid} <= _vouching(store)
     return False
@@ -120,8 +123,16 @@ def user(uid: int) -> str:
         return f"user {uid}"
 
 
-def _vouching(store: Path) -> set[int]:
-    owner = store.stat().st_uid
+def _vouching(store: Path) -> frozenset[int]:
+    return _believed_in(store, store.stat().st_uid, os.geteuid())
+
+
+@lru_cache
+def _believed_in(store: Path, owner: int, user: int) -> frozenset[int]:
+    is_first_come = files.is_first_come(store)
+    if is_first_come and owner in (0, user):
+        what = f"the image store is {files.exchangeable_by(store)}: another user could exchange all of it"
+        raise RefusedError(what, where=str(store), fix="name another store, by --store DIR or RUNNER_STORE")
     # In a container of an ordinary user, the store's owner and any stranger look the same.
-    is_unknown = owner not in (0, os.geteuid()) and (owner == files.unmapped_user() or files.is_first_come(store))
-    return {os.geteuid(), 0, *(() if is_unknown else (owner,))}
+    is_unknown = owner not in (0, user) and (is_first_come or owner == files.unmapped_user())
+    return frozenset((user, 0) if is_unknown else (user, 0, owner))

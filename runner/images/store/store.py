@@ -382,7 +382,10 @@ def confirm(name: str, image: StoredImage) -> None:
 
 
 def check_writable(store: Path) -> None:
-    """That names can be written, before hours are spent on an image; the error says whose the directory is."""
+    """That names can be written, and no stranger could exchange the store, before hours are spent on an image. The
+    error says whose the directory is.
+    """
+    owners.believed(store, store)
     for path in (store, _directory_of_names(store)):
         with suppress(FileNotFoundError):
             mode, owner = path.stat().st_mode, owners.user(path.stat().st_uid)

@@ -15,12 +15,12 @@ import pytest
 from runner.core.errors import InfrastructureError, RefusedError, UsageError
 from runner.core.progress import Silent
 from runner.images import editing, writable_root
-from runner.images.building.build import INPUTS_LABEL
 from runner.images.conversion.squashfs import convert_source
 from runner.images.packing.rootfs import Config
 from runner.images.store import image_files, store
 from runner.images.store.stored_image import StoredImage
 from runner.images.writable_root import Tool, tree_image
+from runner.model.image import INPUTS_LABEL
 from tests.support.odd_image import content_lines
 from tests.support.shell_files import stand_in
 

@@ -33,7 +33,22 @@ def test_spellings(text: str, engine: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "A/b", "a b", "a:", "a//b", "a/b:x y", "a@sha256:12", "a;rm -rf", "nv cr.io#a", "$x", "[::1/a/b:1"]
+    "text",
+    [
+        DIGEST,
+        f"docker.io/library/{DIGEST}",
+        "",
+        "A/b",
+        "a b",
+        "a:",
+        "a//b",
+        "a/b:x y",
+        "a@sha256:12",
+        "a;rm -rf",
+        "nv cr.io#a",
+        "$x",
+        "[::1/a/b:1",
+    ],
 )
 def test_what_is_no_reference_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="not an image reference"):

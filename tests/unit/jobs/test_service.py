@@ -1,5 +1,7 @@
 """What ``serve`` runs on a node: by what is to be served, and by how a tunnel gets there."""
 
+from pathlib import Path
+
 import msgspec
 import pytest
 
@@ -44,3 +46,12 @@ def test_what_cannot_be_reached(words: str, runs: str, ssh: bool | None, what: s
     with pytest.raises(UsageError) as caught:
         words_of("command", words, runs, ssh)
     assert what in caught.value.what and caught.value.where and fix in caught.value.fix
+
+
+def test_no_kernel_starts_where_all_may_put_modules(tmp_path: Path) -> None:
+    """Python finds them before its own."""
+    tmp_path.chmod(0o1777)
+    asked = Request(1, runs=NEAR, job_name="serve", directory=str(tmp_path))
+    with pytest.raises(UsageError, match="everybody's to write to"):
+        program_of("notebook", (), asked, read_site("technion"), idle_s=60)
+    assert program_of("tensorboard", ("/logs",), asked, read_site("technion"), idle_s=60)

@@ -167,6 +167,7 @@ def test_hosts_that_are_ready_have_no_faults_and_without_gpus_none_are_counted()
     [
         ({"token": ""}, "does not see the run directory /run", "--runs"),
         ({"token": "differs"}, "does not see the run directory", "--runs"),
+        ({"exchangeable": ""}, "another user could exchange the run directory /run", "--runs"),
         ({"image": ""}, "does not see the image /shared/i.sif", "RUNNER_STORE"),
         ({"image": "99"}, "has 99 bytes, and the image 100", "same image"),
         ({"no-mount": "0"}, "no '/da ta' to mount", "path"),

@@ -10,7 +10,7 @@
 node=$(uname -n)
 case $1 in
 create)
-  # shellcheck source=leftovers.sh
+  # shellcheck source=../../leftovers.sh
   . "${BASH_SOURCE%/*}/leftovers.sh" || exit
   printf 'enroot\t%s\n' "$(enroot version 2>&1)" >"versions-$(uname -n)"   # of this node
   data=$(enroot_data)

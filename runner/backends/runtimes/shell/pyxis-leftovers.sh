@@ -5,7 +5,7 @@
 # unpacked may have none yet: it is newer than the record that its job left beside it.
 # Arguments: the second to fourth of is_left. What goes wrong here fails no job.
 exec >>logs/cleanup.log 2>&1
-# shellcheck source=leftovers.sh
+# shellcheck source=../../leftovers.sh
 . "${BASH_SOURCE%/*}/leftovers.sh"
 printf 'enroot\t%s\n' "$(enroot version 2>&1)" >"versions-$(uname -n)"   # of this node
 data=$(enroot_data)

@@ -8,7 +8,7 @@
 # Arguments: the job's directory; the second and third of is_left; the image, its bytes, its SHA-256 (or nothing); what
 # else is to be done once a node.
 set -uo pipefail
-# shellcheck source=leftovers.sh
+# shellcheck source=../../leftovers.sh
 . "${BASH_SOURCE%/*}/leftovers.sh" || exit
 boot=$(cat /proc/sys/kernel/random/boot_id) space=$(readlink /proc/self/ns/pid)
 # shellcheck disable=SC2086  # the fields of a line

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import msgspec
 
+from runner.backends import LEFTOVERS
 from runner.backends.schedulers.local.client import JobProcesses, Local
 from runner.backends.schedulers.script_parts import SHELL
 from runner.core import files, process
@@ -197,7 +198,8 @@ def question(plan: Plan, run: str, head: str, path: str) -> str:
         f"token={quote_always(f'{run}/{TOKEN}')} head={quote_always(head)} image={quote_always(plan.image.path)}",
         *(f"{name}=({' '.join(map(quote_always, values))})" for name, values in lists.items()),
     ]
-    return "\n".join([*lines, (SHELL / "preflight.sh").read_text("utf-8")])
+    lines.append(f"RUNNER_TRUST={quote_always(os.environ.get('RUNNER_TRUST', ''))}")
+    return "\n".join([*lines, *(each.read_text("utf-8") for each in (LEFTOVERS, SHELL / "preflight.sh"))])
 
 
 def answer(out: str) -> dict[str, list[str]] | None:
@@ -240,6 +242,9 @@ def _host_faults(plan: Plan, run: str, token: str, answers: Mapping[str, Sequenc
     if answers["token"][0] != token:
         fix = "name a directory of a file system that every host shares, with --runs"
         yield f"it does not see the run directory {run}", fix
+    elif "exchangeable" in answers:
+        fix = "name a directory, with --runs, that is your own on every host; RUNNER_TRUST=NAME,... trusts accounts"
+        yield f"another user could exchange the run directory {run} there", fix
     image, size = plan.image, answers.get("image", [""])[0]
     if image.path and size in ("", "0"):
         fix = "put the images where every host sees them (RUNNER_STORE), or name one that it sees with --image"

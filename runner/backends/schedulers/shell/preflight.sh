@@ -1,4 +1,4 @@
-# shellcheck shell=bash disable=SC2154  # what comes before it sets token, head, image, mounts, programs and modules
+# shellcheck shell=bash disable=SC2154  # what comes before it sets token, head, image, mounts, programs, modules, is_own
 # Whether a node is ready for a job: its bash reads this from ssh's standard input, where words for this job come before
 # it. Answers are lines that begin with a mark, since login shells may print anything besides.
 say() { printf 'gpu-runner: %s %s\n' "$1" "$2"; }
@@ -6,6 +6,7 @@ say machine "$(uname -n) $(cat /proc/sys/kernel/random/boot_id)"
 # A network file system may show a new directory late. Who reads the token sees that very directory.
 for _ in {1..20}; do [ -r "$token" ] && break; sleep 0.5; done
 say token "$(cat -- "$token" 2>/dev/null)"
+is_own "${token%/*}" || say exchangeable ''
 # shellcheck disable=SC2012  # names of PCI devices
 gpus=$(ls /proc/driver/nvidia/gpus 2>/dev/null | wc -l)
 [ "$gpus" -gt 0 ] || gpus=$(timeout 15 nvidia-smi -L 2>/dev/null | grep -c '^GPU ')  # WSL2 and gVisor have no such files

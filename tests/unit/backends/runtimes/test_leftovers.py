@@ -10,8 +10,9 @@ from typing import NamedTuple
 import msgspec
 import pytest
 
+from runner.backends import LEFTOVERS
 from runner.backends.runtimes import common, runtime
-from runner.backends.runtimes.common import LEFTOVERS, live_jobs
+from runner.backends.runtimes.common import live_jobs
 from runner.model.step import RUN_DIRECTORY, StepSpec, Text
 from runner.model.step import Var as Variable
 from tests.support.plans import PLAN

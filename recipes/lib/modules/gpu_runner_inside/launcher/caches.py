@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import pwd
 import re
 import shutil
 import stat
@@ -140,11 +141,19 @@ def _is_kept(path: str) -> bool:
     it, the owner.
     """
     about, above = os.stat(path), os.stat(os.path.dirname(path))
-    of_project = not (about.st_mode | above.st_mode) & 0o002 and about.st_gid in {*os.getgroups()} - {os.getegid()}
+    of_project = not (about.st_mode | above.st_mode) & 0o002 and about.st_gid in _project_groups()
     if about.st_uid not in (0, os.geteuid(), _unmapped()) and not of_project:
         return False
     others = 0o002 if about.st_uid == os.geteuid() else 0o022
     return not about.st_mode & others or about.st_mode & stat.S_ISVTX != 0
+
+
+def _project_groups() -> set[int]:
+    """None where the login's group is not known, as in many containers."""
+    try:
+        return {os.getegid(), *os.getgroups()} - {pwd.getpwuid(os.geteuid()).pw_gid}
+    except KeyError:
+        return set()
 
 
 def _unmapped() -> int | None:

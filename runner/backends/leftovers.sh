@@ -9,20 +9,24 @@ enroot_data() {
 }
 
 # Whether no other user can exchange what is in a directory, or lead it elsewhere: it is root's or this user's; so are
-# those above it and the links on the way, or they are of a project (others may write neither there nor above it, and it
-# has a group of the user's). In a container of an ordinary user, root and strangers look the same.
+# those above it and the links on the way, or they are the system's (login.defs), of a user whom RUNNER_TRUST names, or of
+# a project (others may write neither there nor above it, and it has a group of the user's). In a container of an ordinary user, root and strangers look the same.
 is_own() {
-  local at first count above unknown=0 project=() trusted
+  local at first count above login unknown=0 system users project=() trusted
   read -r first _ count </proc/self/uid_map
   [ "$first$count" = 04294967295 ] || unknown=$(cat /proc/sys/kernel/overflowuid)
   case $(stat -L -c %u -- "$1") in 0 | "$unknown" | "$(id -u)") ;; *) return 1 ;; esac
-  for at in $(id -G); do [ "$at" = "$(id -g)" ] || project+=(-o -group "$at"); done
+  system=$(awk '$1 == "UID_MIN" { print $2 }' /etc/login.defs)
+  users=(-user 0 -o -user "$unknown" -o -user "$(id -u)" -o -uid "-${system:-1000}")
+  for at in $(tr , " " <<<"${RUNNER_TRUST:-}"); do ! id -- "$at" >/dev/null || users+=(-o -user "$at"); done
+  # Without a name here, as in many containers, the login's group is not known.
+  ! login=$(id -g -- "$(id -un)") || for at in $(id -G); do [ "$at" = "$login" ] || project+=(-o -group "$at"); done
   for at in "$1" "$(realpath -e -- "$1")"; do
     while [ -n "$at" ]; do
       above=${at%/*} trusted=("${project[@]}")
       [ -z "$(find -L "${above:-/}" -maxdepth 0 -perm -0002)" ] || trusted=()
-      [ -n "$(find "$at" -maxdepth 0 '(' -type l -o ! -perm -0002 -o -perm -1000 ')' '(' -user 0 -o -user "$unknown" \
-        -o -user "$(id -u)" -o -type d ! -perm -0002 '(' -name '' "${trusted[@]}" ')' ')')" ] || return
+      [ -n "$(find "$at" -maxdepth 0 '(' -type l -o ! -perm -0002 -o -perm -1000 ')' '(' "${users[@]}" \
+        -o -type d ! -perm -0002 '(' -name '' "${trusted[@]}" ')' ')')" ] || return
       at=$above
     done
   done
