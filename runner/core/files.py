@@ -78,12 +78,17 @@ def exchangeable_by(directory: Path, *, made: bool = False) -> str:
 
 def is_first_come(directory: Path) -> bool:
     """Whether a stranger has put the directory there, one above it, or a link on the way, as all may write to that
-    place; also where that cannot be looked at.
+    place, or those of the login's group; also where that cannot be looked at.
     """
+    of_login = {os.getegid(), *os.getgroups()} - _trusted()[2]
+
+    def is_open(above: os.stat_result) -> bool:
+        return bool(above.st_mode & stat.S_IWOTH or (above.st_mode & stat.S_IWGRP and above.st_gid in of_login))
+
     with suppress(OSError, RuntimeError):
         real = directory.resolve()
         places = [each for each in (real, *real.parents, *_way(directory)) if os.path.lexists(each)]
-        owners = {each.lstat().st_uid for each in places if each.parent.lstat().st_mode & stat.S_IWOTH}
+        owners = {each.lstat().st_uid for each in places if is_open(each.parent.lstat())}
         return not all(map(is_trusted, owners - {unmapped_user()}))
     return True
 

@@ -58,9 +58,11 @@ def program_of(kind: Kind, words: Sequence[str], request: Request, site: Site, *
     cannot be reached; kernels would start where others write.
     """
     reach, text, why_not = reach_of(site), " ".join(words), ""
-    if kind == "notebook" and Path(request.directory).stat().st_mode & stat.S_IWOTH:
-        what = "this directory is everybody's to write to: kernels would run what others put there as modules"
-        raise UsageError(what, where=request.directory, fix="start it in a directory of your own")
+    if kind == "notebook":
+        whose = files.exchangeable_by((at := Path(request.directory)) / "kernel")
+        if whose or at.stat().st_mode & stat.S_IWOTH:
+            what = f"kernels would run modules of others there ({whose or 'all may write to it'})"
+            raise UsageError(what, where=request.directory, fix="start it in a directory of your own")
     if reach == "tcp":
         why_not = f"the site {site.name} does not say `ssh_to_nodes: true`, and a login node reaches ports alone"
     elif len(os.fsencode(f"{Path(request.runs).absolute()}{request.job_name}{_SOCKET}")) > _LONGEST_PATH:

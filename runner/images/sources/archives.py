@@ -16,7 +16,7 @@ import msgspec
 
 from runner.core import paths
 from runner.core.errors import InfrastructureError, RefusedError, UsageError
-from runner.core.files import is_trusted
+from runner.core.files import exchangeable_by
 from runner.core.progress import Progress
 from runner.core.text import instead
 from runner.images import reference as references
@@ -147,11 +147,8 @@ def _from_docker_archive(place: Path, wanted: str, platform: Platform) -> Source
     if not name and len(saved) == 1:
         name = next(iter(by_name), "")
         image = saved[0]
-        if name and not is_trusted(owner := place.stat().st_uid):
-            what, fix = (
-                f"this archive is user {owner}'s, and calls itself {name}",
-                "name the image, if it shall be that",
-            )
+        if name and (whose := exchangeable_by(place)):
+            what, fix = f"this archive is {whose}, and calls itself {name}", "if you take it as that, name the image"
             raise UsageError(what, where=str(place), fix=f"{fix}: docker-archive:{place}:{name}")
     elif name in by_name:
         image = by_name[name]
@@ -237,13 +234,11 @@ def _tags(descriptor: Descriptor) -> tuple[str, ...]:
 
 
 def _name(descriptor: Descriptor, place: Path) -> str:
-    """The full reference in the layout, where that is no stranger's; else its directory's name with the tag; else its
-    digest.
-    """
+    """The full reference in the layout; else its directory's name with the tag; else, and of a stranger, its digest."""
     slug = "".join(letter if letter.isalnum() else "-" for letter in place.stem.lower()).strip("-")
     tags = _tags(descriptor)
-    own = tags[::-1] if is_trusted(place.stat().st_uid) else ()
-    for text in (*own, *(f"{slug}:{tag}" for tag in tags)):
+    texts = (*reversed(tags), *(f"{slug}:{tag}" for tag in tags if "/" not in tag))
+    for text in () if exchangeable_by(place) else texts:
         try:
             parsed = references.parse(text)
         except UsageError:

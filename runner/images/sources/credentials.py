@@ -211,13 +211,12 @@ def is_loopback(netloc: str) -> bool:
         return host_of(netloc) == "localhost"
 
 
-def stranger_at(netloc: str) -> int | None:
-    """Another user who listens at this port of this machine, where all users may; None where no stranger does."""
-    port = urlsplit(f"//{netloc}").port or 80
+def is_own_port(netloc: str) -> bool:
+    """Whether a user who is trusted listens at this port of this machine, where all users may, and no other one."""
+    port, owners = urlsplit(f"//{netloc}").port or 80, set()
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):  # proc(5); 0A listens
         with suppress(OSError):
             rows = [line.split() for line in Path(table).read_text("ascii").splitlines()[1:]]
-            for owner in (int(row[7]) for row in rows if row[3] == "0A" and int(row[1].rpartition(":")[2], 16) == port):
-                if not files.is_trusted(owner):
-                    return owner
-    return None
+            listening = (row for row in rows if row[3] == "0A" and int(row[1].rpartition(":")[2], 16) == port)
+            owners |= {int(row[7]) for row in listening}
+    return bool(owners) and all(map(files.is_trusted, owners))

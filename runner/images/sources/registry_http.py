@@ -144,23 +144,23 @@ class Connection:
 
     def _request(self, method: str, url: str, authorization: str, **others: Any) -> requests.Response:
         scheme, netloc = urlsplit(url)[:2]
+        is_open = scheme == "http" and is_loopback(netloc)
 
         def authorized(request: requests.PreparedRequest) -> requests.PreparedRequest:
+            if is_open:  # who took a connection may listen no more when it is used again
+                request.headers["Connection"] = "close"
             if authorization:
-                self._check_listener(scheme, netloc)
                 request.headers["Authorization"] = authorization
             return request
 
+        if is_open and (authorization or "data" in others) and not credentials.is_own_port(netloc):
+            what = f"your login for {self.host} would go without TLS to {netloc}, where another user listens, or nobody"
+            fix = "let your registry or tunnel listen there, or at another port; RUNNER_TRUST=NAME if it is NAME's"
+            raise RefusedError(what, where=self.where(), fix=fix)
         # Added to the environment's proxies: none on the way to this machine itself.
         proxies = {"no_proxy": host_of(netloc)} if is_loopback(netloc) else {}
         timeout = (_CONNECT_S, _READ_S)
         return self._session.request(method, url, auth=authorized, timeout=timeout, proxies=proxies, **others)
-
-    def _check_listener(self, scheme: str, netloc: str) -> None:
-        if scheme == "http" and is_loopback(netloc) and (owner := credentials.stranger_at(netloc)) is not None:
-            what = f"user {owner} listens at {netloc}, who would get your login for {self.host}"
-            fix = f"let your registry or tunnel listen at another port; RUNNER_TRUST={owner} if it is theirs"
-            raise RefusedError(what, where=self.where(), fix=fix)
 
     def _base(self) -> str:
         """``https://HOST``; where that is this machine itself, ``http://HOST`` if it does not speak TLS."""

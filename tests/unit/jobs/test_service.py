@@ -52,6 +52,6 @@ def test_no_kernel_starts_where_all_may_put_modules(tmp_path: Path) -> None:
     """Python finds them before its own."""
     tmp_path.chmod(0o1777)
     asked = Request(1, runs=NEAR, job_name="serve", directory=str(tmp_path))
-    with pytest.raises(UsageError, match="everybody's to write to"):
+    with pytest.raises(UsageError, match="modules of others"):
         program_of("notebook", (), asked, read_site("technion"), idle_s=60)
     assert program_of("tensorboard", ("/logs",), asked, read_site("technion"), idle_s=60)
