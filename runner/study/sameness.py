@@ -128,7 +128,7 @@ def _elsewhere(study: Study, launch: Launch, run: Run, bundled: Collection[str])
     """
     at = run.ran_in.parts[-4:]
     own = [(study.study, LAUNCHES, launch.key), run.path.parts[-4:-1]]  # a study's directory may have been renamed
-    own += [(at[0], LAUNCHES, launch.key)] if run.run_id in bundled else []
+    own += [(*at[:1], LAUNCHES, launch.key)] if run.run_id in bundled else []
     return f"it ran as {'/'.join(at)}" if at[-1:] and is_whole_id(at[-1]) and at[:3] not in own else ""
 
 
