@@ -54,6 +54,7 @@ _ORDERS = (PLAN, REQUEST, COMMAND, JOB, CODE, CODE_FILES)  # by which something 
 # Of a study or a sweep: its run directories are DIRECTORY/launches/LAUNCH/RUN.
 STUDY, SWEEP, LAUNCHES, LOG = "study.json", "sweep.json", "launches", "launches.log"
 CHAIN_END = "ended"  # of a chain, too: why no attempt follows; its attempts (chain.sh) write and read it
+_MAY_HAVE_BEEN_SLOW = ("failed", "cancelled", "not-proven")  # also of a time limit
 _ID = re.compile(r"\d{8}-\d{6}-(?P<name>.+)-\d+(\.\d+)?\Z")  # STAMP-NAME-RANKS, and a number where that was taken
 _JOB_ID = re.compile(r"[A-Za-z0-9][\w.+\[\]-]{0,200}\Z", re.ASCII)  # one alone, and no option of a client
 _RECORD = re.compile(r"(0|[1-9][0-9]{0,8})\.([a-z]+)\.json\Z")  # one name for each rank
@@ -284,7 +285,18 @@ class Run:
     def figure_by(self, verdict: Verdict | None, plan: Plan | None, seen: Gaps | None = None) -> Figure | None:
         """The same by a verdict and a plan of it that were read already; ``seen`` as of ``gaps``."""
         figure = figure_of(verdict, plan.arms[-1] if plan and plan.arms else None)
-        return figure and figure.beside_gaps(self.gaps(seen))
+        return figure and figure.beside_gaps(self.gaps(seen)).after_others(self._outcomes_before)
+
+    @property
+    def _outcomes_before(self) -> tuple[str, ...]:
+        """How the runs that its launch of a study had before have ended, of those that may have been slow: only the
+        fast ones are left where slow ones were cancelled, or ran into a limit.
+        """
+        if self.group is None:
+            return ()
+        others = (Run(self.path.parent / name) for name in files.names_in(self.path.parent) if is_whole_id(name))
+        verdicts = (run.verdict for run in others if run.path != self.path and files.names_in(run.ranks))
+        return tuple(each.outcome for each in verdicts if each is not None and each.outcome in _MAY_HAVE_BEEN_SLOW)
 
     def gaps(self, seen: Gaps | None = None) -> tuple[str, ...]:
         """What was launched in its study and cannot be shown, a sentence each; empty where it is of none. ``seen``:

@@ -69,6 +69,14 @@ class Figure(msgspec.Struct, frozen=True):
         doubts = sorted((*gap_doubts(gaps), *self.doubts), key=lambda doubt: [*DOUBTS].index(doubt.code))
         return msgspec.structs.replace(self, doubts=tuple(doubts))
 
+    def after_others(self, others: Collection[str]) -> Figure:
+        """The same, of a launch that had runs before which gave no figure. ``others``: their outcomes."""
+        if not others:
+            return self
+        words = f"an earlier run of its launch gave no figure ({', '.join(sorted(set(others)))}): it may have been slow"
+        doubts = sorted((Doubt("replaced", words), *self.doubts), key=lambda doubt: [*DOUBTS].index(doubt.code))
+        return msgspec.structs.replace(self, doubts=tuple(doubts))
+
     def labelled(self, demonstration: str) -> Figure:
         """The same as a demonstration, unless it is one: where no figure of its study is a claim, nor is this one."""
         if not demonstration or self.demonstration:
@@ -108,6 +116,7 @@ _STEPS = ("", "steps of every rank, added up: the samples of one are unknown")
 DOUBTS: dict[str, DoubtKind] = {
     "demonstration": DoubtKind(lambda verdict, _: verdict.demonstration, "demo"),
     "gap": DoubtKind(lambda _verdict, _arm: "", "gap"),  # of its study, not of the run: ``beside_gaps``
+    "replaced": DoubtKind(lambda _verdict, _arm: "", "replaced"),  # an earlier run of its launch: ``after_others``
     "unequal": DoubtKind(lambda _verdict, _arm: "", "unequal"),  # of what a point of a study is made of
     "other-arm": DoubtKind(lambda _, arm: "" if arm == "full" else f"arm {arm}: no figure of training", "arm"),
     "not-examined": DoubtKind(

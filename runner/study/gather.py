@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import accumulate, islice, pairwise
+from pathlib import Path
 from statistics import fmean, median
 
 from msgspec.structs import replace
@@ -20,7 +21,7 @@ from msgspec.structs import replace
 from runner.core.errors import UnknownStateError
 from runner.core.invocation import PROGRAM
 from runner.core.text import gpus_text, percent
-from runner.jobs.campaign import log_remarks
+from runner.jobs.campaign import log_remarks, read_log
 from runner.jobs.comparison import ONE_BATCH, SAME_BATCH, Ran, batch_of, beside_each_other, ran_with, unlike
 from runner.jobs.cost import gpu_hours
 from runner.jobs.directory import NODES, Gaps, Run
@@ -156,7 +157,8 @@ def figures(
     """
     runs = {launch.key: proven[launch.key] for launch in study.launches if launch.key in proven}
     made = {key: [attempt] for key, run in runs.items() if (attempt := attempt_of(run, None)) is not None}
-    alike = only_first_program(study.launches, only_own(study, made))
+    launched = read_log(log or b"").launched
+    alike = only_first_program(study.launches, only_own(study, made, bundled=launched))
     launches = _labelled(_launch_facts(launch, alike.get(launch.key, ()), {}) for launch in study.launches)
     places = {launch.key: launch.place for launch in study.launches}
     ids_of = {key: run.run_id for key, run in proven.items()}
@@ -414,15 +416,17 @@ def _are_sessions(*sides: Iterable[LaunchFacts]) -> bool:
     """Whether several launches of each side were submitted well before all of the other one, as where ``--resume`` of
     another day measured a whole size: what changed meanwhile is in the efficiency, and not in its interval.
     """
-    times = [[began for each in side if each.state == "proven" and (began := _submitted_s(each.run))] for side in sides]
+    times = [[began for each in side if each.state == "proven" and (began := _submitted_s(each))] for side in sides]
     (first, last), (other_first, other_last) = ((min(each, default=0.0), max(each, default=0.0)) for each in times)
     return min(map(len, times)) > 1 and max(first - other_last, other_first - last) > _SESSION_S
 
 
-def _submitted_s(run_id: str) -> float:
-    """By the id, Unix time; 0 where that has none."""
+def _submitted_s(of: LaunchFacts) -> float:
+    """Unix time: as its job was submitted, else by the id, which has the time of a zone; 0 where that has none."""
+    if (record := Run(Path(of.directory)).submitted) is not None:
+        return record.submitted_s
     with suppress(ValueError):
-        return datetime.strptime(run_id[: len(_STAMP)], "%Y%m%d-%H%M%S").timestamp()
+        return datetime.strptime(of.run[: len(_STAMP)], "%Y%m%d-%H%M%S").timestamp()
     return 0.0
 
 

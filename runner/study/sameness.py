@@ -73,7 +73,11 @@ def only_first_program(
 
 
 def only_own(
-    study: Study, made: Mapping[str, Sequence[Attempt]], launched: Mapping[str, Collection[str]] | None = None
+    study: Study,
+    made: Mapping[str, Sequence[Attempt]],
+    launched: Mapping[str, Collection[str]] | None = None,
+    *,
+    bundled: Mapping[str, Collection[str]] | None = None,
 ) -> dict[str, tuple[Attempt, ...]]:
     """The attempts of a study, in which a proven one counts as not proven where it is not one of its launch: another
     launch has it too, its directory or plan was another launch's, or the log does not have it.
@@ -101,7 +105,9 @@ def only_own(
             why = "the study's log does not have its run as one of this launch"
         elif any(len(having[mark]) > 1 for mark in marks[run.path]):
             why = "its run is another launch's, too"
-        elif differs := _elsewhere(study, launch, run) or _not_planned(study, launch, run):
+        elif differs := _elsewhere(study, launch, run, (bundled or {}).get(launch.key, ())) or _not_planned(
+            study, launch, run
+        ):
             why = f"its run is of another launch ({differs})"
         return replace(attempt, state="not-proven", why=f"{why}: it proves nothing") if why else attempt
 
@@ -116,12 +122,13 @@ def _marks(run: Run) -> tuple[object, ...]:
     return run.run_id, *own, *identity_of(run.records.start(0), run.records.report(0))
 
 
-def _elsewhere(study: Study, launch: Launch, run: Run) -> str:
+def _elsewhere(study: Study, launch: Launch, run: Run, bundled: Collection[str]) -> str:
     """Of which study and launch a run was, by its first rank's directory; empty where that is this one, or unknown: in
-    a container it has another name.
+    a container it has another name. ``bundled``: as of ``only_own``, of this launch.
     """
     at = run.ran_in.parts[-4:]
-    own = ((study.study, LAUNCHES, launch.key), run.path.parts[-4:-1])  # a study's directory may have been renamed
+    own = [(study.study, LAUNCHES, launch.key), run.path.parts[-4:-1]]  # a study's directory may have been renamed
+    own += [(*at[:1], LAUNCHES, launch.key)] if run.run_id in bundled else []
     return f"it ran as {'/'.join(at)}" if at[-1:] and is_whole_id(at[-1]) and at[:3] not in own else ""
 
 

@@ -60,7 +60,7 @@ def doubts_of(run: Run) -> tuple[Doubt, ...]:
 def test_together_these_runs_have_every_doubt_also_of_their_study(runs: tuple[Run, Run]) -> None:
     figures = [figure_of(each, "uncoupled") for each in VERDICTS.values()]
     codes = {doubt.code for each in figures if each is not None for doubt in each.doubts}
-    assert codes == set(DOUBTS) - {"gap", "unequal"}, "these are of a study"
+    assert codes == set(DOUBTS) - {"gap", "replaced", "unequal"}, "these are of a study"
     assert Doubt("gap", "its study has 1 gap: it may be a chosen one") in doubts_of(runs[0])
     sound = Verdict("measured", images_per_s=1.0, steady=True, precision=(0.9, 1.1), transport="proven")
     figure = figure_of(sound)

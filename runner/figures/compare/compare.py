@@ -125,14 +125,14 @@ def compare_with_references(side: Side, margin: float, file: Path) -> Compared:
         UsageError: the file is not valid, or has no reference for any point; two runs are one launch.
     """
     references = read_references(file)
-    every = [point.launches for point in side.points.values()]
-    chosen = [(launches, own) for launches in every if (own := reference_for(launches[0], references, file))]
+    every = list(side.points.values())
+    chosen = [(each, own) for each in every if (own := reference_for(each.launches[0], references, file))]
     if not chosen:
-        raise none_fits(every[0][0], references, file)
-    launches = [launch for point, _ in chosen for launch in point]
+        raise none_fits(every[0].launches[0], references, file)
+    launches = [launch for point, _ in chosen for launch in point.launches]
     _check_different(launches)
     findings = tuple(
-        dict.fromkeys(finding for point, _ in chosen for finding in _repeats("A", beside_each_other(point)))
+        dict.fromkeys(finding for point, _ in chosen for finding in _repeats("A", beside_each_other(point.launches)))
     )
     return Compared(
         first=side.name,

@@ -26,7 +26,7 @@ from runner.model.job import Cancelled, Submitted
 from runner.model.records import StartRecord
 from runner.study.attempts import settle, to_start
 from runner.study.directory import StudyDirectory
-from runner.study.gather import facts, list_studies, look, wait
+from runner.study.gather import facts, figures, list_studies, look, wait
 from tests.support.evidence import leave
 from tests.support.shell_files import stand_in
 from tests.support.studies import left_run, measured, on_disk, study
@@ -410,6 +410,17 @@ def test_a_run_of_another_study_that_was_copied_in_proves_nothing(of: StudyDirec
 
 
 IN_CONTAINER = {"RUNNER_RUN_DIR": "/results"}
+
+
+def test_a_bundle_of_a_study_whose_directory_was_renamed_has_its_points(tmp_path: Path) -> None:
+    of = on_disk(tmp_path, study((1,), 1))
+    run = left_run(of, SLOW, measured(200.0))
+    ran_as = {"RUNNER_RUN_DIR": f"/home/u/runs/renamed/launches/{SLOW}/{run.run_id}"}
+    leave(run, "ranks/0.start.json", StartRecord("2", 0, 1, 0, 1, 0, "h", True, "cpu", environment=ran_as))
+    log = Run(of.path).content(LOG)
+    bundled = Run(run.path.rename(tmp_path / run.run_id))  # which has no directory of the study
+    found = [figures(of.study, {SLOW: bundled}, each)[0][0].proven for each in (log, None)]
+    assert found == [1, 0], "by its log it is of this launch; without one it may be of another study"
 
 
 def test_a_run_that_was_no_launch_proves_nothing_in_a_study(of: StudyDirectory) -> None:

@@ -21,6 +21,7 @@ from runner.model.study import Launch
 from runner.model.verdict import Verdict
 from runner.study import gather
 from runner.study.plan import launches
+from runner.study.readers import exported_of, side
 from tests.support.evidence import leave, report
 from tests.support.plans import PLAN
 from tests.support.reports import study_facts
@@ -115,6 +116,35 @@ def test_a_proven_attempt_stands_whatever_came_before_or_after(tmp_path: Path) -
     (launch,) = gather.facts(of).launches
     assert (launch.state, launch.run, launch.attempts) == ("proven", second.run_id, 3)
     assert "  of several runs the first proven one counts: 1 launch" in facts_lines(gather.facts(of), None)
+
+
+@pytest.mark.parametrize(
+    ("before", "has_ranks", "outcome"),
+    [
+        (Verdict("failed", ("the job ran into its time limit",)), True, "failed"),
+        (Verdict("cancelled"), True, "cancelled"),
+        (Verdict("cancelled"), False, ""),  # in the queue
+        (Verdict("infrastructure", ("a node failed",)), True, ""),
+        (Verdict("ran"), True, ""),
+    ],
+)
+def test_what_is_left_where_an_earlier_run_was_cut_off_may_be_the_fast_ones(
+    before: Verdict, has_ranks: bool, outcome: str, tmp_path: Path
+) -> None:
+    of = on_disk(tmp_path, study((1,), 2))
+    cut = left_run(of, "g0001-full-r1")
+    if has_ranks:
+        cut.write("ranks/0.start.json", {})
+    cut.write("verdict.json", before)
+    counts = left_run(of, "g0001-full-r1", measured(50.0, steady=True))
+    left_run(of, "g0001-full-r2", measured(50.0, steady=True))
+    words = f"an earlier run of its launch gave no figure ({outcome}): it may have been slow"
+    (point,) = gather.facts(of).points
+    assert in_words(point.doubts) == (f"{words} (1 of 2 launches)" if outcome else "")
+    (exported,) = exported_of([counts])
+    assert exported.figure and exported.figure.has("replaced") == bool(outcome)
+    (launch, *_) = side(str(of.path)).points[1, ()].launches
+    assert launch.figure.has("replaced") == bool(outcome)
 
 
 def test_efficiency_is_against_a_single_gpu_with_the_same_setting() -> None:
@@ -215,6 +245,15 @@ def test_sizes_that_were_measured_on_other_days_are_a_doubt_of_the_efficiency(
     ]
     words = "efficiency: all of its launches ran before or after those of one GPU alone"
     assert [words in in_words(each.doubts) for each in gather.points(asked, launches)] == [False, doubted]
+
+
+def test_launches_are_apart_by_when_they_were_submitted_and_not_by_the_zone_of_their_ids(tmp_path: Path) -> None:
+    """The id has the hour of the zone that the shell had; a summer ends."""
+    of = on_disk(tmp_path, study((1, 2), 2))
+    for launch in of.study.launches:
+        left_run(of, launch.key, measured(100.0 * launch.gpus), submitted_s=1e9 + 3600.0 * launch.gpus + launch.place)
+    words = "efficiency: all of its launches ran before or after those of one GPU alone"
+    assert [words in in_words(each.doubts) for each in gather.facts(of).points] == [False, True]
 
 
 def test_in_one_allocation_repeats_are_compared_with_their_own_base() -> None:

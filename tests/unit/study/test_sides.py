@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,15 @@ import pytest
 
 from runner.cli import run as runner
 from runner.core.errors import Exit
+from runner.figures.compare.references import against
+from runner.figures.compare.text import reference_lines
 from runner.jobs.directory import LOG, Run
+from runner.model.expectation import Reference
+from runner.model.figure import in_words
 from runner.model.study import Launch
 from runner.model.verdict import Verdict
 from runner.study.directory import StudyDirectory
+from runner.study.readers import side
 from tests.support.bundles import Members, edited, forged
 from tests.support.documented import commands
 from tests.support.documents import result
@@ -311,3 +317,15 @@ def test_points_of_a_study_without_a_reference_are_left_out(
     file.write_text("references:\n" + entry.replace("OPTION", "other"))
     assert runner(["compare", "train", "--reference", str(file)]) == Exit.USAGE
     assert "no reference fits recipe r on 4 GPUs" in capsys.readouterr().err
+
+
+def test_a_figure_against_a_reference_names_the_launches_that_are_missing(
+    studies: StudyDirectory, tmp_path: Path
+) -> None:
+    """Whose slow ones may have run into their limit."""
+    point = side(str(studies.path)).points[4, SETTINGS[0]]
+    reference = Reference("s", "r", 4, 1.0, "images/s", -0.05, "x", "2026-11-22")
+    found = [against(replace(point, not_proven=lacks), reference, tmp_path) for lacks in (0, 1)]
+    words = "1 more not proven, which may have been slow"
+    assert [words in in_words(each.doubts) for each in found] == [False, True]
+    assert words in "".join(reference_lines(found[1]))
