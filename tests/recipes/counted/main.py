@@ -169,6 +169,56 @@ def accumulation_left_out() -> Script:
     return simple(net(), accumulate=4)
 
 
+@script(f"hook {BATCH}")
+def accumulated_in_what_is_wrapped() -> Script:
+    """The first pass of a step is of what DDP wraps, as it sends no gradients then."""
+    model = ddp(inner := net())
+    optimizer = sgd(model)
+    yield stated(model, optimizer)
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        for called in (inner, model):
+            images, labels = batch()
+            functional.cross_entropy(called(images), labels).backward()
+        optimizer.step()
+        yield 2 * BATCH
+
+
+class WithLoss(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = net()
+
+    def forward(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        return functional.cross_entropy(self.net(images), labels)
+
+
+@script("hook")
+def with_loss() -> Script:
+    model = WithLoss()
+    optimizer = sgd(model)
+    yield stated(model, optimizer)
+    for _ in range(STEPS):
+        images, labels = batch()
+        optimizer.zero_grad()
+        model(images, labels).backward()
+        optimizer.step()
+        yield BATCH
+
+
+@script(f"hook {BATCH}")
+def unlabelled_without_loss() -> Script:
+    """A network is in a module of its loss, and takes three times as many images without labels by itself."""
+    model = WithLoss()
+    optimizer = sgd(model)
+    yield stated(model, optimizer)
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        (model(*batch()) + model.net(batch(3 * BATCH)[0]).softmax(1).pow(2).mean()).backward()
+        optimizer.step()
+        yield 4 * BATCH
+
+
 @script("script")
 def smaller_last_batch() -> Script:
     return simple(net(), sizes=lambda number: 3 if number % 3 == 2 else BATCH)

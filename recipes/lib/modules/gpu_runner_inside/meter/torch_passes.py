@@ -113,16 +113,23 @@ class Passes:
         self._looks = True
         self._outputs: list[Any] = []  # hooks of this step's; that of a parameter would stay
         self._attached: list[tuple[Any, Any]] = []  # a module, and what was compiled in its place
+        self._outer: set[int] = set()  # identities of those that nothing holds that is looked at
+        self._running: Any = None  # the module whose pass is under way; after an error, until the step's end
         _hide_from_torchscript()
         self._attach()
 
     def _attach(self) -> None:
-        """See the passes of what is called in the models' place now."""
+        """See the passes of what is called in the models' place now, and of what that holds, which a script may call
+        without it: what DDP wraps, or a network within a module of its loss.
+        """
         for model in self._models:
             module = outermost(model)
-            compiled = getattr(module, "_compiled_call_impl", None)
-            if not any(module is one and compiled is other for one, other in self._attached):
-                self._attached.append((module, self._attach_to(module, compiled)))
+            self._outer.add(id(module))
+            while module is not None:
+                compiled = getattr(module, "_compiled_call_impl", None)
+                if not any(module is one and compiled is other for one, other in self._attached):
+                    self._attached.append((module, self._attach_to(module, compiled)))
+                module = _held_alone(module)
 
     def _descend(self) -> None:
         """None was called in a step: they may hold the one that is, as an object does that keeps a moving average."""
@@ -162,7 +169,10 @@ class Passes:
         self._close += [before.end, after.end]
         return None
 
-    def _before(self, _module: Any, inputs: Any, named: Any) -> None:
+    def _before(self, module: Any, inputs: Any, named: Any) -> None:
+        if self._running is not None and id(module) not in self._outer:  # within it, or a copy on another device
+            return
+        self._running = module
         given = (*inputs, *named.values()) if named else inputs
         try:
             shapes = [(each.shape, each.dtype) for each in given if isinstance(each, torch.Tensor)]
@@ -217,7 +227,10 @@ class Passes:
             across, numbers = across_of(given), numbers_of(given)
         return Step(1, samples, samples, across, numbers=numbers)
 
-    def _after(self, _module: Any, _inputs: Any, output: Any) -> None:
+    def _after(self, module: Any, _inputs: Any, output: Any) -> None:
+        if self._running is not module:
+            return
+        self._running = None
         if not self._looks or compiles_backward() or _backward() != -1:
             return
         held = output if isinstance(output, (Mapping, tuple, list)) else getattr(output, "__dict__", {})
@@ -264,6 +277,7 @@ class Passes:
 
     def take(self) -> Step:
         """Those since the last call."""
+        self._running = None
         passes = self._first or self._repeated
         if self._looks and self._is_first and not passes:
             self._descend()
@@ -400,6 +414,20 @@ def _tensors(inputs: Any) -> Iterator[torch.Tensor]:
 def _wrapped(module: Any) -> Any:
     """What DDP, torch.compile or FSDP wraps; None for another module."""
     return next((own[name] for own in [vars(module).get("_modules", {})] for name in _WRAPS if name in own), None)
+
+
+def _held_alone(module: Any) -> Any:
+    """The one module in this one that has all its parameters; None where that is compiled with it."""
+    own = vars(module)
+    children = own.get("_modules", {})
+    if (
+        "_orig_mod" in children
+        or own.get("_compiled_call_impl") is not None
+        or any(each is not None for each in own.get("_parameters", {}).values())
+    ):
+        return None
+    having = [each for each in children.values() if each is not None and any(True for _ in parameters_of(each))]
+    return having[0] if len(having) == 1 else None
 
 
 def modules_of(module: Any) -> Iterator[Any]:
