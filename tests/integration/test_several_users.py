@@ -185,7 +185,7 @@ def test_a_login_without_tls_goes_to_no_stranger_who_listens_here(place: Path, m
         f"while True:\n c = s.accept()[0]; print(c.recv(999), flush=True); c.sendall({answers.encode()!r}); c.close()"
     )
     monkeypatch.setattr(credentials, "find", lambda _: Login("alice", "her-password"))
-    for user, said in ((CAROL, "another user listens"), (ALICE, "login")):
+    for user, said in ((CAROL, "no trusted user listens"), (ALICE, "login")):
         words = [*become(user), "/usr/bin/python3", "-c", serves]
         with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as child:
             assert child.stdout is not None

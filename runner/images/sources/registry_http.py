@@ -154,7 +154,7 @@ class Connection:
             return request
 
         if is_open and (authorization or "data" in others) and not credentials.is_own_port(netloc):
-            what = f"your login for {self.host} would go without TLS to {netloc}, where another user listens, or nobody"
+            what = f"your login for {self.host} would go without TLS to {netloc}, where no trusted user listens"
             fix = "let your registry or tunnel listen there, or at another port; RUNNER_TRUST=NAME if it is NAME's"
             raise RefusedError(what, where=self.where(), fix=fix)
         # Added to the environment's proxies: none on the way to this machine itself.
