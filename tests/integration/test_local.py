@@ -20,7 +20,7 @@ pytestmark = pytest.mark.integration
 
 def test_a_job_runs_in_the_environment_that_submits(local: Runner) -> None:
     foreign = {"SLURM_PROCID": "5", "SLURM_JOB_ID": "1", "PMI_RANK": "7", "OMPI_COMM_WORLD_RANK": "8"}
-    for probe in assert_runs_as_printed(local, *PROBE, **foreign).values():
+    for probe in assert_runs_as_printed(local, *PROBE, "--runtime", "native", **foreign).values():
         assert not [name for name in probe["environment_names"] if name.startswith(("SLURM", "PMI", "OMPI"))]
 
 
@@ -31,8 +31,8 @@ def test_a_users_own_program_runs_where_it_lies(local: Runner, tmp_path: Path) -
         "names = 'RANK', 'WORLD_SIZE', 'LOCAL_RANK', 'MASTER_ADDR'\n"
         "print(*sys.argv[1:], os.getcwd(), *map(os.environ.get, names))\n"
     )
-    words = ("submit", "--gpus", "2", "--wait", "--", sys.executable, "train it.py", "--lr", "0.1")
-    local(*words, code=0, cwd=tmp_path)
+    words = ("submit", "--gpus", "2", "--runtime", "native", "--wait", "--")
+    local(*words, sys.executable, "train it.py", "--lr", "0.1", code=0, cwd=tmp_path)
     run = local.newest()
     assert (outcome(run), document_of(run, "plan")["job_name"]) == ("ran", "train-it")
     assert printed(run, 1) == f"--lr 0.1 {tmp_path} 1 2 1 127.0.0.1\n"
