@@ -10,7 +10,8 @@ enroot_data() {
 
 # Whether no other user can exchange what is in a directory, or lead it elsewhere: it is root's or this user's; so are
 # those above it and the links on the way, or they are the system's (login.defs), of a user whom RUNNER_TRUST names, or of
-# a project (others may write neither there nor above it, and it has a group of the user's). In a container of an ordinary user, root and strangers look the same.
+# a project (others may write neither there nor above it, and it has a group of the user's). In a container of an
+# ordinary user, root and strangers look the same.
 is_own() {
   local at first count above login rest target unknown=0 system users project=() trusted
   read -r first _ count </proc/self/uid_map

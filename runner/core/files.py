@@ -57,13 +57,14 @@ def exchangeable_by(directory: Path, *, made: bool = False) -> str:
     real = directory.resolve()
     for each in dict.fromkeys((real, *real.parents, *reversed(_way(directory)))):
         try:
-            status, above = each.lstat(), each.parent.lstat()
-        except (FileNotFoundError, NotADirectoryError):
+            looked_at = _looked_at(each)
+        except OSError as error:  # as where a link leads to a name that is too long
+            return f"not to be looked at ({error.strerror})"
+        if looked_at is None:
             if made:
                 return "not there any more"
             continue
-        except OSError as error:  # as where a link leads to a name that is too long
-            return f"not to be looked at ({error.strerror})"
+        status, above = looked_at
         is_link, whose = stat.S_ISLNK(status.st_mode), ""
         # Any may write a link; where others may not, it is of those who may write to its directory, which comes, too.
         others_write = (above if is_link else status).st_mode & stat.S_IWOTH
@@ -80,17 +81,25 @@ def is_first_come(directory: Path) -> bool:
     """Whether a stranger has put the directory there, one above it, or a link on the way, as all may write to that
     place, or those of the login's group; also where that cannot be looked at.
     """
-    of_login = {os.getegid(), *os.getgroups()} - _trusted()[2]
 
-    def is_open(above: os.stat_result) -> bool:
+    def is_strangers(status: os.stat_result, above: os.stat_result) -> bool:
+        if is_trusted(status.st_uid) or status.st_uid == unmapped_user():
+            return False
+        of_login = {os.getegid(), *os.getgroups()} - _trusted()[2]
         return bool(above.st_mode & stat.S_IWOTH or (above.st_mode & stat.S_IWGRP and above.st_gid in of_login))
 
     with suppress(OSError, RuntimeError):
         real = directory.resolve()
-        places = [each for each in (real, *real.parents, *_way(directory)) if os.path.lexists(each)]
-        owners = {each.lstat().st_uid for each in places if is_open(each.parent.lstat())}
-        return not all(map(is_trusted, owners - {unmapped_user()}))
+        places = filter(None, map(_looked_at, (real, *real.parents, *_way(directory))))
+        return any(is_strangers(status, above) for status, above in places)
     return True
+
+
+def _looked_at(place: Path) -> tuple[os.stat_result, os.stat_result] | None:
+    """What it is, no link followed, and what the directory above it is; None where it is not there. Raises OSError."""
+    with suppress(FileNotFoundError, NotADirectoryError):
+        return place.lstat(), place.parent.lstat()
+    return None
 
 
 def is_trusted(user: int) -> bool:
@@ -102,12 +111,12 @@ def is_trusted(user: int) -> bool:
 
 
 def _is_strangers(status: os.stat_result, above: os.stat_result, *, by_place: bool) -> bool:
-    """Whether it is of a user who is not trusted, ``by_place`` neither for its group."""
-    if is_trusted(status.st_uid) or not by_place:
-        return not is_trusted(status.st_uid)
+    """Whether it is of a user who is not trusted; with ``by_place``, nor for its group."""
+    if is_trusted(status.st_uid):
+        return False
     # In a container of an ordinary user, root and strangers look the same.
     of_project = status.st_gid in _trusted()[2] and not (status.st_mode | above.st_mode) & stat.S_IWOTH
-    return not (status.st_uid == unmapped_user() or of_project)
+    return not (by_place and (status.st_uid == unmapped_user() or of_project))
 
 
 def is_private(directory: Path) -> bool:

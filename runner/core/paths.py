@@ -59,9 +59,9 @@ def configured(name: str) -> tuple[Path, ...]:
     """What is beside the settings under that name, such as ``sites/*.yaml``, the user's first; nothing of others beside
     a file that RUNNER_CONFIG names.
     """
-    named = [config_file().parent] if os.environ.get("RUNNER_CONFIG") else []
-    beside = (found for each in config_files() for found in sorted(each.parent.glob(name)))
-    return tuple(each for each in beside if not (set(named) & set(each.parents) and files.exchangeable_by(each)))
+    named = config_file() if os.environ.get("RUNNER_CONFIG") else None
+    beside = ((each, found) for each in config_files() for found in sorted(each.parent.glob(name)))
+    return tuple(found for each, found in beside if each != named or not files.exchangeable_by(found))
 
 
 def _directory(override: str, variable: str, otherwise: str) -> Path:

@@ -33,7 +33,7 @@ from runner.images.packing.squashfs_tables import UnfitError
 from runner.images.store import integrity
 from runner.images.store.stored_image import Edit, StoredImage, form_of
 from runner.images.writable_root import Copy, Tool, tree_image, work_directory
-from runner.model.image import INPUTS_LABEL
+from runner.model.image import labels_taken_over
 
 _SUFFIX = "-edited"
 # What the conversion has put in and a command may have changed since: kept as it was left.
@@ -116,8 +116,7 @@ def stored(
         workdir=image.workdir,
         entrypoint=image.entrypoint,
         command=image.command,
-        # A build may not take it for its own work.
-        labels={key: value for key, value in image.labels.items() if key != INPUTS_LABEL},
+        labels=labels_taken_over(image.labels),
     )
     # The mark: two edits at once are two images, whatever they did.
     digest = f"sha256:{sha256(msgspec.json.encode([parent, history, process_identity.unique()]))}"

@@ -109,7 +109,7 @@ def remarks(evidence: Evidence, per_s: float) -> Iterable[str]:
         if first.batch_seen:
             stated = first.batch_stated
             more = f"given, not {stated}" if stated else "given; --meter-batch N states it"
-            if stated in taken and taken[0] == taken[1]:
+            if taken[0] == taken[1] == stated:
                 more = "given, which may be the time: the second is as long in some steps"
             yield f"a step takes {batch} {unit(evidence)} of a rank by the first dimension of what the model was {more}"
         elif taken[0] != taken[1]:

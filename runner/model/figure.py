@@ -66,15 +66,17 @@ class Figure(msgspec.Struct, frozen=True):
 
     def beside_gaps(self, gaps: Sequence[str]) -> Figure:
         """The same, of a study of which something that was launched cannot be shown."""
-        doubts = sorted((*gap_doubts(gaps), *self.doubts), key=lambda doubt: [*DOUBTS].index(doubt.code))
-        return msgspec.structs.replace(self, doubts=tuple(doubts))
+        return self._doubted(gap_doubts(gaps))
 
     def after_others(self, others: Collection[str]) -> Figure:
         """The same, of a launch that had runs before which gave no figure. ``others``: their outcomes."""
         if not others:
             return self
         words = f"an earlier run of its launch gave no figure ({', '.join(sorted(set(others)))}): it may have been slow"
-        doubts = sorted((Doubt("replaced", words), *self.doubts), key=lambda doubt: [*DOUBTS].index(doubt.code))
+        return self._doubted((Doubt("replaced", words),))
+
+    def _doubted(self, more: Sequence[Doubt]) -> Figure:
+        doubts = sorted((*more, *self.doubts), key=lambda doubt: [*DOUBTS].index(doubt.code))
         return msgspec.structs.replace(self, doubts=tuple(doubts))
 
     def labelled(self, demonstration: str) -> Figure:

@@ -7,7 +7,12 @@ from typing import Any, Literal
 
 import msgspec
 
-INPUTS_LABEL = "gpu-runner.inputs"  # of what a build made; any image may carry it, so no conversion takes it over
+INPUTS_LABEL = "gpu-runner.inputs"  # of what a build made
+
+
+def labels_taken_over(labels: Mapping[str, str] | None) -> dict[str, str]:
+    """The labels that an image has from another one: not what says that a build made it, as any may carry that."""
+    return {key: value for key, value in (labels or {}).items() if key != INPUTS_LABEL}
 
 
 class Mpi(msgspec.Struct, frozen=True):

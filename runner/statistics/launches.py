@@ -63,8 +63,8 @@ def compare(order: str, rates: Sequence[float], margin: float = MARGIN) -> Compa
         return Comparison("no verdict", change, why="fewer than 3 launches of a side: how much they differ is unknown")
     y = slope(logs)[1]
     x = slope([1.0 if letter == "B" else 0.0 for letter in order])[1]
-    power = _square(x)
-    estimate = math.fsum(p * q for p, q in zip(x, y, strict=True)) / power
+    power = _product(x, x)
+    estimate = _product(x, y) / power
     freedom = len(order) - 3.0
     deviation = math.sqrt(math.fsum((q - estimate * p) ** 2 for p, q in zip(x, y, strict=True)) / freedom)
     error = deviation / math.sqrt(power)
@@ -75,13 +75,14 @@ def compare(order: str, rates: Sequence[float], margin: float = MARGIN) -> Compa
     side = "faster" if low > 0.0 else "slower" if high < 0.0 else ""
     verdict = (f"{side}, within the margin" if side else "equivalent") if within else side or "no verdict"
     why = "the interval holds 0 and reaches beyond the margin" if verdict == "no verdict" else ""
-    levels = [slope([1.0] * place + [0.0] * (len(order) - place))[1] for place in range(1, len(order))]
     # Changes of the machine's level, by the launch before each, that alone could give this verdict.
-    alike = [
-        place
-        for place, level in enumerate(levels, 1)
-        if (in_arm := _explained(x, level)) > _LARGEST_OF_FIRST * significant**2 * (_square(level) - in_arm) / freedom
-    ]
+    levels = {place: slope([1.0] * place + [0.0] * (len(order) - place))[1] for place in range(1, len(order))}
+    share = _LARGEST_OF_FIRST * significant**2
+    alike = {
+        place: level
+        for place, level in levels.items()
+        if (in_arm := _explained(x, level)) > share * (_product(level, level) - in_arm) / freedom
+    }
     turns = sum(one != next_one for one, next_one in pairwise(order))
     unbalanced = ""
     if turns < min(arms) or power < (1.0 - _LARGEST_CONFOUNDING) * arms[0] * arms[1] / len(order):
@@ -93,12 +94,9 @@ def compare(order: str, rates: Sequence[float], margin: float = MARGIN) -> Compa
         unbalanced = f"in the order {order} a slow first launch may be all of the difference; in {better} it is not"
     elif after := [
         place
-        for place, level in enumerate(levels, 1)
-        if place in alike
-        and (
-            (side and _explained(level, y) >= _explained(x, y))
-            or (within and abs(_estimate_beside(level, x, y)) > limit)
-        )
+        for place, level in alike.items()
+        if (side and _explained(level, y) >= _explained(x, y))
+        or (within and abs(_estimate_beside(level, x, y)) > limit)
     ]:
         unbalanced = f"a change on the machine after launch {after[0]} explains the rates as well: take more launches"
     if unbalanced:
@@ -106,20 +104,20 @@ def compare(order: str, rates: Sequence[float], margin: float = MARGIN) -> Compa
     return Comparison(verdict, math.expm1(estimate), math.expm1(low), math.expm1(high), why, deviation, not unbalanced)
 
 
-def _square(values: Sequence[float]) -> float:
-    return math.fsum(value * value for value in values)
+def _product(one: Sequence[float], other: Sequence[float]) -> float:
+    return math.fsum(map(mul, one, other))
 
 
 def _explained(cause: Sequence[float], values: Sequence[float]) -> float:
     """Of the sum of the squares of these values, both around a line, what goes with the cause."""
-    return math.fsum(p * q for p, q in zip(cause, values, strict=True)) ** 2 / _square(cause)
+    return _product(cause, values) ** 2 / _product(cause, cause)
 
 
 def _estimate_beside(other: Sequence[float], cause: Sequence[float], values: Sequence[float]) -> float:
     """The effect of a cause on these values, where another one may have its own."""
-    share = math.fsum(map(mul, cause, other)) / _square(other)
+    share = _product(cause, other) / _product(other, other)
     own = [p - share * q for p, q in zip(cause, other, strict=True)]
-    return math.fsum(map(mul, own, values)) / _square(own)
+    return _product(own, values) / _product(own, own)
 
 
 CHANGES = (0.01, 0.02, 0.05)  # for which the number of launches is shown

@@ -37,8 +37,6 @@ from runner.model.step import (
 SHELL = Path(__file__).parent / "shell"
 RANK = SHELL / "rank.sh"
 RANK_FILES = (RANK, paths.share("recipes") / "lib" / "launch.py")  # what a rank is started with
-# What jobs of this user have left on a node because it died under them, or they were killed outright. Each thing on a
-# node carries its job in its name.
 # Where a runtime would let the image's value win, or could not carry a value, it travels under a prefix, and RANK gives
 # it its name back: no value is on a command line, and every byte arrives.
 PREFIX = "RUNNER_ENV_"

@@ -22,7 +22,7 @@ from runner.images.packing import mksquashfs, rootfs
 from runner.images.packing.mksquashfs import PackJob, Source
 from runner.images.packing.squashfs_tables import UnfitError
 from runner.images.store.stored_image import StoredImage
-from runner.model.image import INPUTS_LABEL
+from runner.model.image import labels_taken_over
 
 if TYPE_CHECKING:
     import docker
@@ -71,7 +71,7 @@ def _config(image: Image) -> rootfs.Config:
         workdir=raw.get("WorkingDir") or "",
         entrypoint=tuple(raw.get("Entrypoint") or ()),
         command=tuple(raw.get("Cmd") or ()),
-        labels={key: value for key, value in (raw.get("Labels") or {}).items() if key != INPUTS_LABEL},
+        labels=labels_taken_over(raw.get("Labels")),
         volumes=tuple(raw.get("Volumes") or ()),
     )
 

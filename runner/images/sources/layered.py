@@ -29,7 +29,7 @@ from runner.images.sources import blobs, manifests
 from runner.images.sources.blobs import run_in_parallel
 from runner.images.sources.manifests import Configuration, Descriptor, Manifest, Platform
 from runner.images.sources.registry import Registry
-from runner.model.image import INPUTS_LABEL
+from runner.model.image import labels_taken_over
 
 _CHUNK = 1 << 20
 _MOST_INDEXES = 3  # one inside another
@@ -80,7 +80,7 @@ def layered_source(
         workdir=start_up.working_dir or "",
         entrypoint=start_up.entrypoint or (),
         command=start_up.cmd or (),
-        labels={key: value for key, value in sorted((start_up.labels or {}).items()) if key != INPUTS_LABEL},
+        labels=dict(sorted(labels_taken_over(start_up.labels).items())),
         volumes=tuple(sorted(start_up.volumes or {})),
     )
 

@@ -131,7 +131,8 @@ def _vouching(store: Path) -> frozenset[int]:
 def _believed_in(store: Path, owner: int, user: int) -> frozenset[int]:
     is_first_come = files.is_first_come(store)
     if is_first_come and owner in (0, user):
-        what = f"the image store is {files.exchangeable_by(store)}: another user could exchange all of it"
+        whose = files.exchangeable_by(store) or "where others made a directory above it"
+        what = f"the image store is {whose}: another user could exchange all of it"
         raise RefusedError(what, where=str(store), fix="name another store, by --store DIR or RUNNER_STORE")
     # In a container of an ordinary user, the store's owner and any stranger look the same.
     is_unknown = owner not in (0, user) and (is_first_come or owner == files.unmapped_user())

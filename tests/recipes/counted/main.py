@@ -1002,7 +1002,8 @@ def as_long_as_stated(model: nn.Module, batches: list[int], *, ends: bool) -> Sc
 
 class Ends(Cells):
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        return super().forward(tokens)[-1]  # type: ignore[no-any-return]
+        by_time: torch.Tensor = super().forward(tokens)
+        return by_time[-1]
 
 
 @script(f"hook {BATCH}")

@@ -197,9 +197,10 @@ def question(plan: Plan, run: str, head: str, path: str) -> str:
         *((f"export PATH={quote_always(path)}",) if path else ()),
         f"token={quote_always(f'{run}/{TOKEN}')} head={quote_always(head)} image={quote_always(plan.image.path)}",
         *(f"{name}=({' '.join(map(quote_always, values))})" for name, values in lists.items()),
+        f"RUNNER_TRUST={quote_always(os.environ.get('RUNNER_TRUST', ''))}",
+        *(each.read_text("utf-8") for each in (LEFTOVERS, SHELL / "preflight.sh")),
     ]
-    lines.append(f"RUNNER_TRUST={quote_always(os.environ.get('RUNNER_TRUST', ''))}")
-    return "\n".join([*lines, *(each.read_text("utf-8") for each in (LEFTOVERS, SHELL / "preflight.sh"))])
+    return "\n".join(lines)
 
 
 def answer(out: str) -> dict[str, list[str]] | None:
