@@ -364,14 +364,19 @@ class _Connection:
                 process.kill_group(child)
 
     def fetch(self, directory: str, names: Sequence[str]) -> None:
-        """Fetch files to the same names below the working directory. Raises InfrastructureError."""
-        with tempfile.TemporaryFile() as file:
+        """Fetch files to the same names below the working directory. Raises InfrastructureError; UsageError: another
+        user could exchange them here.
+        """
+        with tempfile.TemporaryFile() as file, files.temporary_directory() as own:
             child = process.start(self._argv(("send", directory, *names), "-T"), stdout=file, stderr=2)
             code = child.wait()
             file.seek(0)
-            for name in names:
-                paths.check_output(Path(name))
-            code = code or process.start(["tar", "-xf", "-", "--", *names], stdin=file, stdout=2, stderr=2).wait()
+            unpack = ["tar", "-xf", "-", "-C", str(own), "--", *names]
+            code = code or process.start(unpack, stdin=file, stdout=2, stderr=2).wait()
+            for name, path in () if code else files.files_below(own):
+                with suppress(OSError):  # the next line says what is wrong
+                    Path(name).parent.mkdir(parents=True, exist_ok=True)
+                paths.write_output(Path(name), path.read_bytes())
         if code:
             what, fix = "what it wrote could not be fetched", f"scp -r {self._login}:{directory}/{names[0]} ."
             raise InfrastructureError(what, where=self._login, fix=fix)

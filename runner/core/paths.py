@@ -101,20 +101,24 @@ def cache(name: str) -> Path:
     return directory / name
 
 
-def check_output(path: Path) -> None:
-    """Raises UsageError: another user could exchange the file that this user has named to be written."""
+def check_output(path: Path, *, made: bool = False) -> None:
+    """Raises UsageError: another user could exchange the file that this user has named to be written, or the directory
+    that was ``made`` for it.
+    """
     with suppress(OSError):  # who writes it will say what is wrong
-        if whose := files.exchangeable_by(path):
+        if whose := files.exchangeable_by(path, made=made):
             what = f"this file is {whose}: another user could exchange it, or lead it elsewhere"
             raise UsageError(what, where=str(path), fix="name a file in a directory of your own")
 
 
 def write_output(path: Path, content: bytes) -> None:
-    """Write a file that this user has named. Raises UsageError, as ``check_output``; InfrastructureError: it cannot be
-    written.
+    """Write a file that this user has named, in a directory that is there. Raises UsageError, as ``check_output``;
+    InfrastructureError: it cannot be written.
     """
     check_output(path)
     try:
+        path.parent.stat()
+        check_output(path.parent, made=True)  # from here on nobody can put theirs in its place
         files.write(path, content)
     except OSError as error:
         raise InfrastructureError(f"cannot be written: {error.strerror}", where=str(path)) from None

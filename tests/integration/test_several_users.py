@@ -604,6 +604,9 @@ def test_what_a_stranger_put_where_ones_own_is_looked_for_is_refused(place: Path
     for file, whose in ((place / "own.csv", ""), (link / "x.csv", f"user {CAROL}'s link")):
         assert whose in outcome_as(ALICE, paths.write_output, file, b"x").what
         assert file.exists() == (not whose)
+    owned(place / "hers", CAROL, 0o777)
+    assert f"below {place}/hers" in outcome_as(ALICE, paths.write_output, place / "hers/x.csv", b"x").what
+    assert "No such file" in outcome_as(ALICE, paths.write_output, place / "none/x.csv", b"x").what
     assert f"user {CAROL}'s link" in outcome_as(ALICE, making.check_replaceable, link / "bundle.tar").what
 
 
