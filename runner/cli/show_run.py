@@ -16,7 +16,7 @@ from runner.cli.table import field_lines, width_of_terminal
 from runner.core import files
 from runner.core.errors import Exit, RunnerError, UsageError
 from runner.core.invocation import PROGRAM
-from runner.core.text import first_of, printable, shape_text
+from runner.core.text import first_of, printable, rate, shape_text
 from runner.jobs.directory import CODE_DIFF
 from runner.jobs.facts import shown_run
 from runner.jobs.life import Standing, standing
@@ -179,4 +179,4 @@ def _end(facts: ShownRun) -> str:
     if figure is None:
         return f"{verdict.outcome}{reason}"
     doubts = f" ({in_words(figure.doubts)})" if figure.doubts else ""
-    return f"{verdict.outcome}, {figure.value:.1f} {figure.unit}/s{doubts}"
+    return f"{verdict.outcome}, {rate(figure.value)} {figure.unit}/s{doubts}"

@@ -15,7 +15,7 @@ from runner.cli.progress import job_display
 from runner.cli.table import in_colour, show, width_of_terminal
 from runner.core.errors import Exit, RunnerError
 from runner.core.invocation import PROGRAM
-from runner.core.text import plain
+from runner.core.text import plain, rate
 from runner.model.figure import is_of_value
 
 if TYPE_CHECKING:
@@ -296,7 +296,7 @@ def _lines(run: Run, verdict: Verdict) -> Iterator[str]:
         label = f"   [{figure.demonstration}]" if figure.demonstration else ""
         of_value = ["steady"] if figure.steady else []
         of_value += [each.words for each in doubts if is_of_value(each)]
-        throughput = f"{figure.value:.1f} {figure.unit}/s over {figure.window_s:.2f} s"
+        throughput = f"{rate(figure.value)} {figure.unit}/s over {figure.window_s:.2f} s"
         yield f"  throughput: {', '.join((throughput, *of_value))}{label}"
         if figure.interval is not None:
             low, high = figure.interval
@@ -304,7 +304,7 @@ def _lines(run: Run, verdict: Verdict) -> Iterator[str]:
         if verdict.gpu_energy_j_per_sample is not None:
             yield f"  energy: {verdict.gpu_energy_j_per_sample:.3g} J/{figure.unit[:-1]} (GPU only)"
         for arm in verdict.arms:
-            speed = f"{arm.samples_per_s:.1f} {figure.unit}/s over {arm.window_s:.2f} s"
+            speed = f"{rate(arm.samples_per_s)} {figure.unit}/s over {arm.window_s:.2f} s"
             yield f"  arm {arm.arm}: {speed}, slowest rank {arm.slowest_samples_per_s:.1f}"
     for sentence in verdict.remarks:
         yield f"  note: {sentence}"

@@ -118,7 +118,7 @@ def write_output(path: Path, content: bytes) -> None:
     check_output(path)
     try:
         path.parent.stat()
-        check_output(path.parent, made=True)  # from here on nobody can put theirs in its place
+        check_output(path.parent, made=True)  # from here on no other one takes its place
         files.write(path, content)
     except OSError as error:
         raise InfrastructureError(f"cannot be written: {error.strerror}", where=str(path)) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 
@@ -10,14 +11,19 @@ _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 
 
 def rate(value: float) -> str:
-    """A rate in three to five digits: ``8.41``, ``148.2``, ``2 310``, ``36 900``."""
+    """A rate in three to five digits: ``0.0149``, ``8.41``, ``148.2``, ``2 310``, ``36 900``."""
     if value == 0.0:
         return "0"
     if value < 10.0:
-        return f"{value:.2f}"
+        return f"{value:.{decimals(value)}f}"
     if value < 1000.0:
         return f"{value:.1f}"
     return f"{value:,.0f}".replace(",", NARROW)
+
+
+def decimals(value: float) -> int:
+    """Of a rate below ten: those that show three digits of it."""
+    return max(2, 2 - math.floor(math.log10(value))) if 0.0 < value < math.inf else 2
 
 
 def percent(share: float, digits: int = 1, *, signed: bool = False) -> str:

@@ -15,7 +15,7 @@ from runner.core.columns import Column, as_csv
 from runner.core.errors import UnknownStateError
 from runner.core.hide import hidden_command
 from runner.core.invocation import PROGRAM
-from runner.core.text import printable
+from runner.core.text import decimals, printable
 from runner.jobs.collect import nodes_of
 from runner.jobs.comparison import batch_of
 from runner.jobs.directory import Gaps, Run, utc
@@ -136,7 +136,9 @@ def as_reframe(runs: Sequence[ExportedRun]) -> str:
     lines = []
     for run in runs:
         name = printable(re.sub(r"\s", "_", run.run)) or "-"
-        throughput = "none" if run.images_per_s is None else f"{run.images_per_s:.3f}"
+        throughput = (
+            "none" if run.images_per_s is None else f"{run.images_per_s:.{max(3, decimals(run.images_per_s))}f}"
+        )
         # What the figure may be quoted as; of an arm that is not training as it is, that arm.
         claim = run.figure.claim if run.figure else "demonstration" if run.demonstration else "performance"
         arm = "" if run.arm == "full" else f" arm={run.arm}"

@@ -20,7 +20,7 @@ import msgspec
 
 from runner.core.files import sha256, tree_hash
 from runner.core.hide import hidden_command, hidden_value, is_secret_name
-from runner.core.text import first_of
+from runner.core.text import first_of, rate
 from runner.jobs import inputs
 from runner.jobs.code_record import changes_in, is_documentation, is_source
 from runner.jobs.directory import CODE_DIFF, CODE_FILES, SCRIPT, Run, recipe_programs
@@ -635,7 +635,7 @@ def _versions(run: Run) -> dict[str, str]:
 
 def _figure_text(run: Run) -> str:
     figure = run.figure
-    return "; ".join(filter(None, (f"{figure.value:.1f} {figure.unit}/s", in_words(figure.doubts)))) if figure else ""
+    return "; ".join(filter(None, (f"{rate(figure.value)} {figure.unit}/s", in_words(figure.doubts)))) if figure else ""
 
 
 def _mapping(area: Area, first: Mapping[str, str], second: Mapping[str, str]) -> Iterator[Difference]:

@@ -295,8 +295,16 @@ class Run:
         if self.group is None:
             return ()
         others = (Run(self.path.parent / name) for name in files.names_in(self.path.parent) if is_whole_id(name))
-        verdicts = (run.verdict for run in others if run.path != self.path and files.names_in(run.ranks))
-        return tuple(each.outcome for each in verdicts if each is not None and each.outcome in _MAY_HAVE_BEEN_SLOW)
+        outcomes = (run._outcome_of_ranks for run in others if run.path != self.path)
+        return tuple(each for each in outcomes if each in _MAY_HAVE_BEEN_SLOW)
+
+    @property
+    def _outcome_of_ranks(self) -> str:
+        """As it was first judged, whatever became of its records; empty where no rank has begun."""
+        _, outcome, *ranks = self._first_judged
+        if not ranks and files.names_in(self.ranks) and (verdict := self.verdict) is not None:
+            return outcome or verdict.outcome
+        return outcome if ranks else ""
 
     def gaps(self, seen: Gaps | None = None) -> tuple[str, ...]:
         """What was launched in its study and cannot be shown, a sentence each; empty where it is of none. ``seen``:
@@ -380,7 +388,8 @@ class Run:
                 make_key()
             document["made_of"] = self._made_of()
             document["seal"] = self._seal(document)
-            self._keep_first(f"{document['made_of']} {document['outcome']}\n")
+            ranks = " ranks" if files.names_in(self.ranks) else ""
+            self._keep_first(f"{document['made_of']} {document['outcome']}{ranks}\n")
         text = json.dumps(document, indent=2) + "\n"
         if name in _ORDERS and is_linked(self):
             self._note_order(f"{files.sha256(text.encode())}  {name}\n")
@@ -400,10 +409,16 @@ class Run:
     @property
     def first_judged(self) -> tuple[str, str]:
         """What it was made of when this user's gpu-runner first judged it, and the outcome; empty where it has not."""
+        made_of, outcome, *_ = self._first_judged
+        return made_of, outcome
+
+    @property
+    def _first_judged(self) -> list[str]:
+        """The same; a third word where it had records of ranks."""
         with suppress(OSError, ValueError):
-            made_of, outcome = files.read_bytes(judgements() / self.run_id).decode("ascii").split()
-            return made_of, outcome
-        return "", ""
+            words = files.read_bytes(judgements() / self.run_id).decode("ascii").split()
+            return words if len(words) in (2, 3) else ["", ""]
+        return ["", ""]
 
     @property
     def is_changed(self) -> bool:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
+from runner.core.text import rate
 from runner.jobs import metering
 from runner.jobs.collect import Evidence
 from runner.jobs.failure_causes import format_ranks
@@ -146,9 +147,9 @@ def without_figure(evidence: Evidence) -> Iterable[str]:
     else:
         made = throughput(windows(evidence))
         label = why_demonstration(evidence, made)
-        rate = f"{made.samples_per_s:.1f} {metering.unit(evidence)}/s over {made.window_s:.2f} s"
+        speed = f"{rate(made.samples_per_s)} {metering.unit(evidence)}/s over {made.window_s:.2f} s"
         why = "synchronisation not proven: it was given neither model nor optimizer"
-        yield f"the meter: {rate}, {why}" + (f" ({label})" if label else "")
+        yield f"the meter: {speed}, {why}" + (f" ({label})" if label else "")
         yield from metering.common_remarks(metered)
 
 

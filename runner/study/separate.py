@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from runner.core.errors import NotAcceptedError
-from runner.core.text import counted
+from runner.core.text import counted, rate
 from runner.jobs import directory
 from runner.jobs.campaign import Campaign
 from runner.jobs.directory import Run
@@ -135,7 +135,7 @@ def finished(work: Work, launch: Launch, run: Run) -> Verdict:
     """Wait until a launch has ended; tells its verdict."""
     tasks = run.tasks
     verdict = finish(run, lambda progress: work.listener.progress(progress, tasks), work.listener.warn)
-    figure = f", {verdict.images_per_s:.1f} {verdict.unit}/s" if verdict.images_per_s is not None else ""
+    figure = f", {rate(verdict.images_per_s)} {verdict.unit}/s" if verdict.images_per_s is not None else ""
     why = f": {verdict.why_unmeasured}" if verdict.why_unmeasured else ""
     work.campaign.note_measured(launch.key, run)
     work.listener.tell(f"{launch.key}: {verdict.outcome}{figure}{why}")

@@ -71,7 +71,7 @@ COUNTED = Path(__file__).parents[1] / "recipes" / "counted"
 IN_STEPS = {
     "adversarial", "adversarial_apart", "sharpness_aware", "two_views", "closure", "time_major", "graphs",
     "projected_divided", "projected_by_deepspeed", "actor_and_critic", "compiled_backward",
-    "encoder_layer_with_a_mask", "private", "by_turns",
+    "encoder_layer_with_a_mask", "judged_at_the_end", "judged_before_each_step", "private", "by_turns",
     "perturbed_twice",
 }  # fmt: skip
 NOT_CHECKED = {

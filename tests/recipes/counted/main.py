@@ -184,6 +184,39 @@ def accumulated_in_what_is_wrapped() -> Script:
         yield 2 * BATCH
 
 
+@script("hook")
+def judged_before_each_step() -> Script:
+    """By a further batch, whose pass builds a graph that no backward pass follows."""
+    model = net()
+    optimizer = sgd(model)
+    yield stated(model, optimizer)
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        images, labels = batch()
+        functional.cross_entropy(model(images), labels).backward()
+        model(batch()[0]).argmax(1)
+        optimizer.step()
+        yield BATCH
+
+
+@script("hook")
+def judged_at_the_end() -> Script:
+    """As above, before a last step that accumulates less than the others."""
+    model = net()
+    optimizer = sgd(model)
+    yield stated(model, optimizer)
+    for number in range(STEPS):
+        is_last = number % 10 == 9
+        optimizer.zero_grad()
+        for _ in range(2 if is_last else 4):
+            images, labels = batch()
+            functional.cross_entropy(model(images), labels).backward()
+        if is_last:
+            model(batch()[0]).argmax(1)
+        optimizer.step()
+        yield (2 if is_last else 4) * BATCH
+
+
 class WithLoss(nn.Module):
     def __init__(self) -> None:
         super().__init__()

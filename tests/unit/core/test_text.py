@@ -77,6 +77,8 @@ def test_a_duration_has_two_units_at_most(elapsed_s: float, shown: str) -> None:
 FORMS = {
     "small rate": (text.rate(8.406), "8.41"),
     "rate": (text.rate(148.25), "148.2"),
+    "rate of a large model": (text.rate(0.0625), "0.0625"),
+    "rate of a day": (text.rate(0.00149), "0.00149"),
     "large rate": (text.rate(36_900.4), "36900"),
     "no rate": (text.rate(0.0), "0"),
     "percent": (text.percent(0.924), "92.4 %"),

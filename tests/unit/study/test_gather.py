@@ -145,6 +145,10 @@ def test_what_is_left_where_an_earlier_run_was_cut_off_may_be_the_fast_ones(
     assert exported.figure and exported.figure.has("replaced") == bool(outcome)
     (launch, *_) = side(str(of.path)).points[1, ()].launches
     assert launch.figure.has("replaced") == bool(outcome)
+    if has_ranks:
+        (cut.path / "ranks/0.start.json").unlink()  # that cannot be unmade
+    cut.path.joinpath("verdict.json").unlink()
+    assert Run(counts.path).figure.has("replaced") == bool(outcome)  # type: ignore[union-attr]
 
 
 def test_efficiency_is_against_a_single_gpu_with_the_same_setting() -> None:

@@ -203,6 +203,9 @@ class Passes:
             elif not self._accumulates():
                 self._mixed = True  # the first gradients are thrown away
             self._open = True
+        elif (self.accumulated or 0) > 1:
+            self._mixed = self._mixed or self._open
+            self._open = True
         self._first.append(self._shown)
 
     def _repeats(self, given: Any) -> bool:
@@ -231,13 +234,15 @@ class Passes:
         if self._running is not module:
             return
         self._running = None
-        if not self._looks or compiles_backward() or _backward() != -1:
+        if not (self._looks or (self.accumulated or 0) > 1) or compiles_backward() or _backward() != -1:
             return
         held = output if isinstance(output, (Mapping, tuple, list)) else getattr(output, "__dict__", {})
         values: Any = held.values() if isinstance(held, Mapping) else held
         for each in (output, *values):
             if isinstance(each, torch.Tensor) and each.requires_grad:
                 self._outputs.append(each.register_hook(untraced(self._backward_began)))
+                if not self._looks:
+                    return
                 with suppress(Exception):  # a shape, or a graph, that cannot be read
                     self._look_for_time(each)
                 if CHECKPOINTING not in self.trained:
@@ -281,10 +286,11 @@ class Passes:
         passes = self._first or self._repeated
         if self._looks and self._is_first and not passes:
             self._descend()
+        self._mixed = self._mixed or (len(passes) > 1 and self._open and not self._stepped_after)
+        self._open = False
         if self._looks and passes:
             before = 0 if self.accumulated == 0 else max(self.accumulated or 1, len(passes))
             self.accumulated = 0 if self._mixed else before
-            self._open = False
         while self._outputs:
             self._outputs.pop().remove()
         stepped_after, self._stepped_after = self._stepped_after, 0
@@ -292,7 +298,7 @@ class Passes:
         if len(passes) < 2:
             return passes[0] if passes else NONE
         self.between += 0 < stepped_after < len(passes)
-        samples = [each.samples for each in passes]
+        samples = [0 if self._mixed else each.samples for each in passes]
         numbers = sum(each.numbers for each in passes)
         return Step(len(passes), sum(samples) if all(samples) else 0, max(samples), passes[-1].across, numbers=numbers)
 

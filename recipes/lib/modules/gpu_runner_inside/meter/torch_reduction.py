@@ -127,12 +127,23 @@ class _Divided:
 class ReductionLook:
     """Looks at the steps of the warm-up until one has finite gradients before and after the reduction.
 
+    Args:
+        is_alone: whether this is the only rank: what the optimizer gets is its own, where autograd shows none
+            (torch.func computes without it).
+
     Attributes:
         seen: what reduction.error_of compares; empty before it, and where it could not be seen.
         own: checksum of this rank's own gradients, of the last step in which all were finite; None for none.
     """
 
-    def __init__(self, model: Any, parameters: Sequence[torch.Tensor], sharded: str) -> None:
+    def __init__(
+        self,
+        model: Any,
+        parameters: Sequence[torch.Tensor],
+        sharded: str,
+        is_alone: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._is_alone = is_alone
         self.seen: dict[str, Any] = {}
         self.own: str | None = None
         self._tensors: list[Any] = []
@@ -163,6 +174,7 @@ class ReductionLook:
         self._own: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._stepped: dict[int, tuple[torch.Tensor, ...]] = {}
         self._versions: dict[int, int] = {}  # of whole parameters, as the step of their optimizer begins
+        self._given: dict[int, torch.Tensor] = {}  # what it gets where this rank is alone, and no own one was seen
 
     def _seen(self, tensor: Any, gradient: torch.Tensor) -> None:
         """A backward pass has this whole gradient of a tensor, before it is reduced. It must not end that pass."""
@@ -197,6 +209,8 @@ class ReductionLook:
                     self._versions[id(tensor)] = tensor.parameter._version
                 if self._own:
                     self._reduced(tensor)
+                elif isinstance(tensor, _Whole) and self._is_alone() and tensor.parameter.grad is not None:
+                    self._given[id(tensor)] = _in_buckets(values_of(tensor.parameter.grad).reshape(-1), 0)
         except Exception:  # not examined
             self._possible = False
 
@@ -216,7 +230,7 @@ class ReductionLook:
         if not self.is_open:
             return
         self._looks += 1
-        own = [self._own[id(each)][0] for each in self._tensors if id(each) in self._own]
+        own = [self._own[id(each)][0] for each in self._tensors if id(each) in self._own] or [*self._given.values()]
         if own and _are_finite(own):
             self.own = checksum(each.numpy().tobytes() for each in own)
             with suppress(Exception):  # after a closure, which is after the step

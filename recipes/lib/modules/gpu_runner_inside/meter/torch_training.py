@@ -125,7 +125,7 @@ class TorchTraining:
         self._passes: Passes | None = None
         self._watch: Callable[[], Passes] | None = None
         self._kind_of_optimizer = "" if self.sharded else torch_model.of_optimizer(optimizer)
-        self._look = ReductionLook(model, self.parameters, self.sharded)
+        self._look = ReductionLook(model, self.parameters, self.sharded, lambda: _world().size == 1)
         self._covered = {id(each) for each in self.parameters}
         held = {id(each) for module in (model, *others) if module is not None for each in parameters_of(module)}
         self.is_part = 2 * len(self._covered - held) >= len(self._covered) > 0
