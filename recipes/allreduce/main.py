@@ -20,6 +20,7 @@ sys.path.insert(0, os.environ.get("RUNNER_LIB") or str(HERE.parent / "lib" / "mo
 
 import torch  # noqa: E402
 from gpu_runner_inside import bandwidth, records, world_report  # noqa: E402
+from gpu_runner_inside.benchmark.torch_gather import gathered  # noqa: E402
 
 DEFAULT_MOST = {"cuda": 256 << 20, "cpu": 4 << 20}  # bytes
 PERIOD = 97  # of the values: at no power of two
@@ -62,6 +63,7 @@ class Torch:
         self._dist = dist
         self.operation = "NCCL" if device == "cuda" else "Gloo"
         self.local_rank = int(os.environ.get("LOCAL_RANK", "0"))
+        self._place = f"cuda:{index_of(self.local_rank)}" if device == "cuda" else "cpu"
         if device == "cuda":
             torch.cuda.set_device(index_of(self.local_rank))
         dist.init_process_group(self.operation.lower(), init_method="env://")
@@ -74,9 +76,7 @@ class Torch:
         self._dist.barrier()
 
     def gather(self, value: Any) -> list[Any]:
-        values = [None] * self.size
-        self._dist.all_gather_object(values, value)
-        return values
+        return gathered(value, torch.device(self._place))
 
     def close(self) -> None:
         self._dist.destroy_process_group()

@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 import training
 from gpu_runner_inside.benchmark import benchmark
+from gpu_runner_inside.benchmark.torch_gather import gathered
 
 
 class World:
@@ -33,9 +34,7 @@ class World:
         return bool((vector == 1.0).all())
 
     def gather(self, value: Any, _name: str) -> list[Any]:
-        values: list[Any] = [None] * self.size
-        dist.all_gather_object(values, value)
-        return values
+        return gathered(value, self._place)
 
 
 class Training(training.Training):

@@ -182,7 +182,12 @@ def _meeting(_script: BatchScript, launch: Launch) -> Iterator[Fault]:
     address, backend = said.get("place", ""), said.get("--rdzv-backend", "static")
     if "--standalone" in said:
         what = f"--standalone is for one node, and the job has {nodes}: {nodes} worlds"
-        yield Fault("no-rendezvous", launch.line, what, "--rdzv-backend=c10d --rdzv-endpoint=FIRST-NODE:29500")
+        yield Fault(
+            "no-rendezvous",
+            launch.line,
+            what,
+            "srun bash -c 'torchrun --node-rank=$SLURM_NODEID --rdzv-endpoint=FIRST-NODE:29500 ...'",
+        )
     elif not address or re.match(r"localhost|127\.|0\.0\.0\.0", address):
         what = f"the nodes do not know where to meet: {as_written(address) or 'no --rdzv-endpoint'}"
         yield Fault("no-rendezvous", launch.line, what, "the name of the first node, from `scontrol show hostnames`")
@@ -195,7 +200,7 @@ def _meeting(_script: BatchScript, launch: Launch) -> Iterator[Fault]:
         what = f"every node gets the rank {rank}: " + (
             "the script's own shell fills it in, once" if "index" in said else "--node-rank is not given, which is 0"
         )
-        fix = "srun bash -c '... --node-rank=$SLURM_NODEID ...' in single quotes, or --rdzv-backend=c10d without it"
+        fix = "srun bash -c '... --node-rank=$SLURM_NODEID ...' in single quotes"
         yield Fault("node-rank", launch.line, what, fix)
 
 

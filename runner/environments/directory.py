@@ -120,11 +120,15 @@ def _makers(prefix: Path) -> tuple[Path, ...]:
 
 
 def _conda(prefix: Path) -> Path:
-    """The installation of conda that can activate ``prefix``: the shell's, the one that it lies in, or that made it."""
+    """The installation of conda that can activate ``prefix``: the shell's, the one that it lies in, or that made it.
+    One that the user did not name counts only where no other user could have put it there.
+    """
     shell = os.environ.get("CONDA_EXE") or str(process.find("conda") or "")
-    places = [Path(shell).parents[1]] if shell.count("/") >= 2 else []
-    for place in (*places, prefix, prefix.parent.parent, *_makers(prefix)):
-        if (place / _CONDA_SH).is_file():
+    named = [Path(shell).parents[1]] if shell.count("/") >= 2 else []
+    around = [prefix.parent.parent] if prefix.parent.name == "envs" else []
+    for place in (*named, prefix, *around, *_makers(prefix)):
+        its = place / _CONDA_SH
+        if its.is_file() and (place in (*named, prefix) or not files.exchangeable_by(its)):
             return place
     raise RefusedError(
         f"no conda that activates {prefix} is found",

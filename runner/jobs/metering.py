@@ -80,7 +80,7 @@ def step_samples(evidence: Evidence) -> tuple[float, float] | None:
 def varies(evidence: Evidence) -> bool:
     """Whether the batch is no part of a step: it is what the model was given, and that differs."""
     taken = step_samples(evidence)
-    return taken is not None and taken[0] != taken[1] and all(each.batch_seen for each in reports(evidence))
+    return taken is not None and taken[0] != taken[1] and any(each.batch_seen for each in reports(evidence))
 
 
 def longer(evidence: Evidence) -> str:

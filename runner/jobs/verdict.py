@@ -173,7 +173,7 @@ def _synchronised(evidence: Evidence) -> Iterable[str]:
 def _equal_parameters(reports: Iterable[Report], *, coupled: bool) -> Iterable[str]:
     reports = list(reports)
     gradients = [report.gradient_checksum for report in reports]
-    if None in gradients:
+    if not all(gradients):
         yield "not every rank says what its gradients were"
     elif len(set(gradients)) != len(gradients):
         yield "ranks had the same gradients before the first allreduce: they trained on the same data"

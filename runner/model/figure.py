@@ -110,7 +110,7 @@ class DoubtKind:
 _BATCH = {
     "not-checked": "batch stated, not checked",
     "others-trained": "another optimizer stepped in the window, too, whose steps and samples do not count",
-    "not-stated": "batch as seen: the first dimension of the model's input",
+    "not-stated": "batch as seen: the first dimension of the model's input, of all passes of a step",
     "": "",
 }
 _STEPS = ("", "steps of every rank, added up: the samples of one are unknown")

@@ -87,7 +87,8 @@ KINDS: dict[str, Kind] = {
         ),
         refused=("--standalone",),
         needs=(
-            Need("--standalone", "alone", unless=("--rdzv", "--master")),
+            # Without a port it meets as with --standalone, from torch 2.12 on or so: by pickles, of whoever finds it.
+            Need("--master_port={port}", "alone", unless=("--rdzv", "--master", "--standalone")),
             Need("--nnodes={starts}", "together"),
             Need("--node_rank={index}", "together"),
             Need("--rdzv_endpoint={address}:{port}", "together"),
@@ -252,9 +253,7 @@ def conflicts(starter: Starter, starts: int, each: int, *, by_gpu: bool, unit: s
     empty = [name for name in (*kind.nodes, *kind.each, *kind.total, *kind.index, *kind.place) if given.get(name) == ""]
     if empty:
         yield f"{empty[0]} has no value in the job"
-    lacks = [
-        word for word in additions(starter, starts, each, by_gpu=by_gpu) if not word.endswith(("alone", "={port}"))
-    ]
+    lacks = [word for word in additions(starter, starts, each, by_gpu=by_gpu) if not word.endswith("={port}")]
     if starter.line and not starter.call and lacks and not (starts == 1 and by_gpu and kind.counts_gpus):
         words = reduce(lambda text, each: text.replace(*each), _IN_SCRIPTS, " ".join(lacks))
         yield f"it needs {words}, which gpu-runner gives it only where bash finds it by its name alone"

@@ -610,6 +610,19 @@ def test_what_a_stranger_put_where_ones_own_is_looked_for_is_refused(place: Path
     assert f"user {CAROL}'s link" in outcome_as(ALICE, making.check_replaceable, link / "bundle.tar").what
 
 
+def test_a_conda_that_a_stranger_put_around_an_environment_activates_nothing(place: Path) -> None:
+    place.chmod(0o1777)
+    owned(place / "etc/profile.d", CAROL)
+    (place / "etc/profile.d/conda.sh").touch()
+    for prefix in (owned(place / "mine/env", ALICE), owned(place / "envs/mine", ALICE)):
+        assert "no conda that activates" in outcome_as(ALICE, environments._conda, prefix).what
+    root = owned(place / "conda", ALICE)
+    (root / "etc/profile.d").mkdir(parents=True)
+    (root / "etc/profile.d/conda.sh").touch()
+    os.chown(root / "etc/profile.d/conda.sh", ALICE, ALICE)
+    assert outcome_as(ALICE, environments._conda, owned(root / "envs/mine", ALICE)).value == root
+
+
 def test_no_environment_is_made_and_nothing_collected_where_a_stranger_could_exchange_it(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -153,19 +153,26 @@ def test_a_binding_that_the_kernel_refuses_is_reported_and_leaves_the_task_as_it
 
 
 def test_a_program_with_processes_of_its_own_on_several_nodes_learns_where_to_meet() -> None:
-    """torchrun's PET_* (torch.distributed.argparse_util), Lightning's and everybody's names; on one node no port."""
+    """torchrun's PET_* (torch.distributed.argparse_util), Lightning's and everybody's names; on one node a free
+    port, as PET_STANDALONE unpickles what other users put there.
+    """
     here = world.of_environment(slurm(1, 0, 1, "1(x2)", size=2))
     stale = wireup.of_its_own({**slurm(1, 0, 1, "1(x2)", size=2), **wireup.of_world(here), "MASTER_PORT": "1"})
-    made = wireup.of_a_node(stale, here, MEETING, 8)
+    made = wireup.of_a_node(stale, here, MEETING, 8, 29501)
     plain = {"NNODES": "2", "NODE_RANK": "1", "NPROC_PER_NODE": "8", "MASTER_ADDR": "10.0.0.5", "MASTER_PORT": "13000"}
     result = plain | {f"PET_{name}": value for name, value in plain.items()}
     assert {name: made[name] for name in result} == result
     assert not {"RANK", "WORLD_SIZE", "LOCAL_RANK", "SLURM_PROCID", "SLURM_NTASKS"} & set(made)
-    alone = wireup.of_a_node({"A": "1"}, world.of_environment({}), None, 8)
-    assert (alone["PET_NNODES"], alone["PET_NPROC_PER_NODE"], alone["PET_STANDALONE"]) == ("1", "8", "1")
-    assert not {"MASTER_ADDR", "MASTER_PORT", "PET_MASTER_PORT"} & set(alone)
-    seen = wireup.of_a_node({"A": "1"}, world.of_environment({}), None, 8, is_starter=True)
-    assert (seen["NODE_RANK"], seen["MASTER_ADDR"], [name for name in seen if "PET_" in name]) == ("0", "127.0.0.1", [])
+    alone = wireup.of_a_node({"A": "1"}, world.of_environment({}), None, 8, 29501)
+    assert (alone["PET_NNODES"], alone["PET_NPROC_PER_NODE"], alone["PET_MASTER_PORT"]) == ("1", "8", "29501")
+    assert not {"MASTER_ADDR", "MASTER_PORT", "PET_STANDALONE"} & set(alone)
+    seen = wireup.of_a_node({"A": "1"}, world.of_environment({}), None, 8, 29501, is_starter=True)
+    assert (seen["NODE_RANK"], seen["MASTER_ADDR"], seen["MASTER_PORT"], [name for name in seen if "PET_" in name]) == (
+        "0",
+        "127.0.0.1",
+        "29501",
+        [],
+    )
 
 
 def test_torchruns_variables_tell_torch_and_lightning_that_they_are_started() -> None:

@@ -10,7 +10,7 @@ import pytest
 from gpu_runner_inside.launcher import starter
 
 TORCHRUN = (("torchrun",), ("--node_rank=1", "--x=a $b"))
-MODULE = (("python3", "-m", "torch.distributed.run"), ("--standalone",))
+MODULE = (("python3", "-m", "torch.distributed.run"), ("--master_port=13000",))
 
 
 def test_only_what_is_known_here_is_filled_in() -> None:
@@ -29,8 +29,8 @@ def test_a_host_file_has_a_line_for_each_start(tmp_path: Path) -> None:
         ("torchrun t.py 'a  b'", ["torchrun --node_rank=1 --x=a $b t.py a  b"]),
         ("bash -c 'set -eu; torchrun' & wait $!", ["torchrun --node_rank=1 --x=a $b"]),
         ("python3 -m torch.distributed.run t; python3 -m other; python3; P=python3; $P -m torch.distributed.run",
-         ["python3 -m torch.distributed.run --standalone t", "python3 -m other", "python3 ",
-          "python3 -m torch.distributed.run --standalone"]),
+         ["python3 -m torch.distributed.run --master_port=13000 t", "python3 -m other", "python3 ",
+          "python3 -m torch.distributed.run --master_port=13000"]),
         ("PATH=$PWD/other:$PATH; torchrun || echo $?", ["other --node_rank=1 --x=a $b", "3"]),
     ],
 )  # fmt: skip

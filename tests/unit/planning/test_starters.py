@@ -87,8 +87,8 @@ def test_a_script_s_starters_have_its_variables_and_lines() -> None:
 @pytest.mark.parametrize(
     ("line", "starts", "by_gpu", "given"),
     [
-        ("torchrun t.py", 1, True, "--standalone --nproc_per_node=4"),
-        ("torchrun -- t.py", 1, True, "--standalone --nproc_per_node=4"),
+        ("torchrun t.py", 1, True, "--master_port={port} --nproc_per_node=4"),
+        ("torchrun -- t.py", 1, True, "--master_port={port} --nproc_per_node=4"),
         ("torchrun --rdzv-backend c10d --nproc-per-node 4 t.py", 1, True, ""),
         ("torchrun --nnodes 2 t.py", 2, True,
          "--node_rank={index} --rdzv_endpoint={address}:{port} --nproc_per_node=4"),

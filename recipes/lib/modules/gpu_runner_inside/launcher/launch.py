@@ -129,11 +129,10 @@ class Launch:
             made = wireup.like_torchrun(made, here, place)
         elif options.wireup == "own":
             made = wireup.of_its_own(made, options.gpus, len(binding.gpus()))
-            made = wireup.of_a_node(made, here, place, options.gpus, is_starter=self._is_starter)
-            if place is None and self._is_starter:
-                made["MASTER_PORT"] = str(network.free_port("127.0.0.1", [0]))
-                if not network.knows_itself():  # else torchrun's ranks look for that name, for minutes
-                    made.setdefault("PET_LOCAL_ADDR", "localhost")
+            port = network.free_port("127.0.0.1", [0])
+            made = wireup.of_a_node(made, here, place, options.gpus, port, is_starter=self._is_starter)
+            if place is None and self._is_starter and not network.knows_itself():
+                made.setdefault("PET_LOCAL_ADDR", "localhost")  # else torchrun's ranks look for that name, for minutes
         argv, functions = self._started(made, here)
         made.update(functions)
         watching = self._watch(here, token)  # before the binding: it keeps off this rank's processors where it can

@@ -103,18 +103,24 @@ def of_its_own(env: Mapping[str, str], gpus: int | None = None, seen: int = 0) -
 
 
 def of_a_node(
-    env: Mapping[str, str], world: World, meeting: Meeting | None, gpus: int | None, *, is_starter: bool = False
+    env: Mapping[str, str],
+    world: World,
+    meeting: Meeting | None,
+    gpus: int | None,
+    port: int,
+    *,
+    is_starter: bool = False,
 ) -> dict[str, str]:
     """``env`` with what a program that starts the processes of its node needs, to start one for each GPU and to meet
     those of the other nodes.
 
     Lightning reads NODE_RANK, MASTER_ADDR and MASTER_PORT; scripts pass them on, with NNODES and NPROC_PER_NODE. A
     torchrun that is not seen in the program reads its options from PET_* (torch.distributed.argparse_util), which
-    its ranks inherit; on one node it meets at a port that is free (PET_STANDALONE).
+    its ranks inherit.
 
     Args:
         world: of the launchers, one a node.
-        gpus: of each node; None where they are not counted.
+        gpus: of each node; None where they are not counted. port: one that is free, where there is one node.
         is_starter: it gets arguments (``starter``) and no PET_*; on one node, too, there is a place to meet.
     """
     made = dict(env)
@@ -125,12 +131,12 @@ def of_a_node(
         made["NODE_RANK"] = str(world.node_rank)
         _master(made, meeting)
     if is_starter:
-        return made
-    if meeting is None:
-        made["PET_STANDALONE"] = "1"
+        return made if meeting is not None else {**made, "MASTER_PORT": str(port)}
     for name in ("NNODES", "NODE_RANK", "NPROC_PER_NODE", "MASTER_ADDR", "MASTER_PORT"):
         if name in made:
             made[f"PET_{name}"] = made[name]
+    if meeting is None:
+        made["PET_MASTER_PORT"] = str(port)
     return made
 
 

@@ -255,9 +255,10 @@ class TorchTraining:
         return checksum_of(map(local, self.parameters)) if self.parameters else None
 
     def all_finite(self) -> bool:
-        """Whether every parameter is; torch asks none of a byte, which no optimizer trains."""
+        """Whether every parameter that is trained is; torch asks none of a byte, which no optimizer trains."""
+        trained = (local(each) for each in self.parameters if each.requires_grad and each.element_size() > 1)
         with torch.no_grad():
-            return all(bool(torch.isfinite(local(each)).all()) for each in self.parameters if each.element_size() > 1)
+            return all(bool(torch.isfinite(each).all()) for each in trained)
 
     def onehot_holds(self, here: World) -> bool:
         """Whether the sum of all ranks' unit vectors is all ones: every rank took part exactly once."""
