@@ -340,8 +340,10 @@ def _show_written(run: Run, prepared: PreparedJob, *, as_json: bool) -> int:
     from runner.jobs.directory import SCRIPT
     from runner.preparation.job import scheduler_for
 
-    program, clients = SCHEDULERS[prepared.plan.started_by].submit, scheduler_for(prepared).clients
-    line = f"cd {quote(str(run.path))} && {quote(str(clients / program) if clients else program)} {SCRIPT}"
+    program, *more = SCHEDULERS[prepared.plan.started_by].submit.split()
+    clients = scheduler_for(prepared).clients
+    called = " ".join((quote(str(clients / program) if clients else program), *more, SCRIPT))
+    line = f"cd {quote(str(run.path))} && {called}"
     then = f"and then: {PROGRAM} wait {quote(str(run.path))}"
     facts = {"directory": str(run.path), "command": line}
     return answer(facts, [f"nothing was submitted; to submit it: {line}", then], as_json=as_json)

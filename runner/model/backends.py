@@ -210,7 +210,7 @@ class SchedulerFacts(msgspec.Struct, frozen=True):
         arrays: runs that differ in their programs alone can be one array job: ``render_array`` and ``array_size``.
         chains: a job can queue the next attempt at its work: ``Plan.attempt``.
         without_launches: why they cannot, for the message; empty where they can, or nothing is known.
-        submit: the program that submits a script by hand.
+        submit: the program that submits a script by hand, and what stands before the script: ``bsub <``.
         version: command whose first line of output has its version; empty where there is none to ask.
         identity: command whose output has the cluster's name; empty where there is none to ask.
         cluster_name: regular expression of the line with it, whose group is the name.

@@ -91,7 +91,7 @@ def test_the_jobs_environment_wins_and_the_login_shells_stays_out(name: str) -> 
 def test_no_directive_is_cut_off_by_a_hash(name: str) -> None:
     """What follows an unquoted # in a directive is lost."""
     for line in script_of(name).text.splitlines():
-        if line.startswith(("#SBATCH", "#PBS")):
+        if re.match("#[A-Z]+ ", line):
             assert "#" not in re.sub(r"\"(\\.|[^\"])*\"|'[^']*'", "", line[1:])
 
 

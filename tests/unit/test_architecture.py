@@ -71,8 +71,8 @@ def test_the_site_lists_every_page() -> None:
 
 
 def test_the_pages_are_short() -> None:
-    words = sum(len(page.read_text("utf-8").split()) for page in (ROOT / "docs").rglob("*.md"))
-    assert words <= 30_000, "with what `make proofs` and `site reference` write: shorten any page"
+    pages = (page for page in (ROOT / "docs").rglob("*.md") if page.name != "proofs.md")  # `make proofs` writes it
+    assert sum(len(page.read_text("utf-8").split()) for page in pages) <= 27_000, "shorten any page"
     assert [
         page for page in ("README.md", "CONTRIBUTING.md") if len((ROOT / page).read_text("utf-8").split()) > 900
     ] == []

@@ -65,7 +65,7 @@ def test_the_lines_of_a_pages_script_are_those_of_the_dry_run(
     site: str, capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     page = PAGES / f"{site}.md"
-    stated = re.findall(r"^    ((?:#SBATCH|#PBS|module) .*)$", page.read_text(), re.MULTILINE)
+    stated = re.findall(r"^    ((?:#[A-Z]+|module) .*)$", page.read_text(), re.MULTILINE)
     dry = next(words for words in commands(page) if "--dry-run" in words)
     run([*dry, "--scratch", str(tmp_path)])
     script = [line.removesuffix(" || exit 74") for line in capfd.readouterr().out.splitlines()]
