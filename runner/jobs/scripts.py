@@ -65,7 +65,9 @@ def job_of_others(job_id: str) -> JobOfOthers | None:
     """The job of this user with that id, by a scheduler in PATH, or of a recent run; None where none knows it. Raises
     RefusedError: it is another user's.
     """
-    places = [(name, "") for name in SCHEDULERS.every() if process.find(SCHEDULERS[name].submit.partition(" ")[0]) is not None]
+    places = [
+        (name, "") for name in SCHEDULERS.every() if process.find(SCHEDULERS[name].submit.partition(" ")[0]) is not None
+    ]
     for run in islice(linked(), _RECENT):
         with suppress(UnknownStateError, OSError):
             if (record := run.submitted) is not None:

@@ -78,8 +78,12 @@ def _host(run: Run, options: Sequence[str]) -> str:
 
 
 def _own_program() -> tuple[str, ...]:
+    """With ``-m``, Python would look in the directory where ssh is called: what lies there may be another user's."""
     script = Path(sys.executable).with_name("gpu-runner")
-    return (str(script),) if script.exists() else (sys.executable, "-m", "runner")
+    if script.exists():
+        return (str(script),)
+    places = f"import runpy, sys; sys.path[:] = [*filter(None, sys.path), {str(Path(__file__).parents[2])!r}]"
+    return sys.executable, "-c", f"{places}; runpy.run_module('runner', run_name='__main__', alter_sys=True)"
 
 
 def _escaped(*words: str) -> str:

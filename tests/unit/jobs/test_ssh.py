@@ -1,5 +1,7 @@
 """By which sshd ``shell --ssh`` may get into a job of a site."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import msgspec
@@ -7,6 +9,7 @@ import pytest
 
 from runner.cli.shell import _access_to
 from runner.core.errors import RefusedError
+from runner.jobs import ssh
 from runner.jobs.directory import REQUEST, Run
 from runner.jobs.ssh import access_of
 from runner.model.request import Request, RequestRecord
@@ -42,3 +45,13 @@ def test_a_file_called_as_the_site_where_it_was_submitted_is_not_its_file(tmp_pa
     (tmp_path / "local.yaml").write_text("extends: local\nname: mine\nuser_sshd: true\n")
     run.write(REQUEST, RequestRecord(Request(1, directory=str(tmp_path), site="local.yaml")))
     assert _access_to(run) == "own sshd"
+
+
+def test_what_lies_where_ssh_is_called_is_not_run_as_us(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "runner").mkdir()
+    (tmp_path / "runner/__main__.py").write_text("print('another user')")
+    with monkeypatch.context() as alone:
+        alone.setattr(sys, "executable", str(tmp_path / "python3"))  # no gpu-runner beside it
+        _, option, text = ssh._own_program()
+    called = subprocess.run([sys.executable, option, text, "--version"], cwd=tmp_path, capture_output=True, text=True)
+    assert "gpu-runner, version" in called.stdout
