@@ -53,5 +53,5 @@ def test_what_lies_where_ssh_is_called_is_not_run_as_us(tmp_path: Path, monkeypa
     with monkeypatch.context() as alone:
         alone.setattr(sys, "executable", str(tmp_path / "python3"))  # no gpu-runner beside it
         _, option, text = ssh._own_program()
-    called = subprocess.run([sys.executable, option, text, "--version"], cwd=tmp_path, capture_output=True, text=True)
-    assert "gpu-runner, version" in called.stdout
+    called = subprocess.run([sys.executable, option, text, "--version"], cwd=tmp_path, capture_output=True, check=True)
+    assert "gpu-runner, version" in called.stdout.decode()
