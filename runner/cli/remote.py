@@ -32,7 +32,6 @@ from runner.core.invocation import PROGRAM
 from runner.model.site import Site
 from runner.sites import loader
 
-LOGIN = "RUNNER_REMOTE_LOGIN"  # set on the other side
 _STARTS = frozenset(("submit", "run", "shell", "serve", "jupyter", "scale", "rerun", "build", "env"))
 _ASKS = frozenset(("status", "logs", "wait", "show", "diff"))  # again after a lost connection: they change nothing
 _OTHERS = frozenset(("cancel", "report", "compare", "export", "convert", "images", "importer"))
