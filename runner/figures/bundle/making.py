@@ -26,7 +26,7 @@ from runner.figures.bundle.proof import (
     proven_run,
     proven_study,
 )
-from runner.jobs.directory import VERDICT, Run
+from runner.jobs.directory import VERDICT, Gaps, Run
 from runner.model.output import Bundle, BundledRun, MadeBundle
 from runner.model.plan import Plan
 from runner.render import quote_always
@@ -134,7 +134,8 @@ def make(runs: Sequence[Run], file: Path, key: Path | None = None, study: StudyT
     """
     check_replaceable(file)
     with files.temporary_directory() as data:
-        bundled = tuple(_copied(run, data) for run in sorted(runs, key=lambda run: run.run_id))
+        gaps: Gaps = {}
+        bundled = tuple(_copied(run, data, gaps) for run in sorted(runs, key=lambda run: run.run_id))
         if len({run.run for run in bundled}) != len(bundled):
             raise UsageError("two of these runs have the same id", fix="put them into two bundles")
         check_different(data / RUNS / run.run for run in bundled)
@@ -182,7 +183,7 @@ def check_replaceable(file: Path) -> None:
         raise UsageError("this file is no bundle, and it would be replaced", where=str(file), fix=fix)
 
 
-def _copied(run: Run, data: Path) -> BundledRun:
+def _copied(run: Run, data: Path, gaps: Gaps) -> BundledRun:
     """The run below ``data/runs``, without secrets, and what its records give there."""
     target = data / RUNS / run.run_id
     if not bag.is_plain_name(run.run_id) or "/" in run.run_id:
@@ -200,7 +201,10 @@ def _copied(run: Run, data: Path) -> BundledRun:
         path = target / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(clean)
-    if (verdict := run.verdict) is not None and verdict.anew:  # a doubt, which travels
-        stored = json.loads((target / VERDICT).read_bytes())
-        (target / VERDICT).write_text(json.dumps(stored | {"anew": True}, indent=2) + "\n", "ascii")
+    verdict = run.verdict
+    figure = run.figure_by(verdict, run.plan, gaps)
+    replaced = [doubt.words for doubt in figure.doubts if doubt.code == "replaced"] if figure else []
+    if verdict is not None and (verdict.anew or replaced):  # doubts, which travel
+        stored = json.loads((target / VERDICT).read_bytes()) | {"anew": verdict.anew, "replaced": "; ".join(replaced)}
+        (target / VERDICT).write_text(json.dumps(stored, indent=2) + "\n", "ascii")
     return proven_run(target, redacted)
