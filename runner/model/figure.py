@@ -66,20 +66,17 @@ class Figure(msgspec.Struct, frozen=True):
 
     def beside_gaps(self, gaps: Sequence[str]) -> Figure:
         """The same, of a study of which something that was launched cannot be shown."""
-        return self._doubted(gap_doubts(gaps))
+        return self.doubted(gap_doubts(gaps))
 
     def after_others(self, others: Collection[str]) -> Figure:
         """The same, of a launch that had runs before which gave no figure. ``others``: their outcomes."""
         if not others:
             return self
         words = f"an earlier run of its launch gave no figure ({', '.join(sorted(set(others)))}): it may have been slow"
-        return self._doubted((Doubt("replaced", words),))
+        return self.doubted((Doubt("replaced", words),))
 
-    def beside_unproven(self, lacks: int) -> Figure:
-        """The same, of a point of which so many other launches are not proven."""
-        return self._doubted(unproven_doubts(lacks))
-
-    def _doubted(self, more: Sequence[Doubt]) -> Figure:
+    def doubted(self, more: Sequence[Doubt]) -> Figure:
+        """The same with more doubts."""
         doubts = sorted((*more, *self.doubts), key=lambda doubt: [*DOUBTS].index(doubt.code))
         return msgspec.structs.replace(self, doubts=tuple(doubts))
 

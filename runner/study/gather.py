@@ -430,11 +430,9 @@ def _point(
 
 def _pauses(launches: Iterable[LaunchFacts]) -> list[float]:
     """When one was submitted after long enough without any: Unix times."""
-    proven = [(began, each) for each in launches if each.state == "proven" and (began := _submitted_s(each))]
-    spans = sorted(
-        (began, max(began, marker.end_s if (marker := Run(Path(each.directory)).marker) else began))
-        for began, each in proven
-    )
+    known = [(each, began) for each in launches if each.state == "proven" and (began := _submitted_s(each))]
+    runs = [(began, Run(Path(each.directory)).marker) for each, began in known]
+    spans = sorted((began, max(began, marker.end_s) if marker else began) for began, marker in runs)
     ends = accumulate((end for _, end in spans), max)
     return [began for end, (began, _) in zip(ends, spans[1:], strict=False) if began - end > _SESSION_S]
 

@@ -17,6 +17,7 @@ from runner.figures.compare.launches import MeasuredLaunch, PointLaunches, measu
 from runner.figures.export import exported_run
 from runner.jobs.directory import LOG, STUDY, Gaps, Run
 from runner.jobs.life import Standing, Warn, standing
+from runner.model.figure import unproven_doubts
 from runner.model.output import ExportedRun, MadeBundle
 from runner.model.report import Report
 from runner.model.study import Setting, StudyFacts
@@ -89,10 +90,12 @@ def exported_of(subjects: Sequence[Subject]) -> tuple[ExportedRun, ...]:
     gaps: Gaps = {}
     studies: _Studies = {}
     for subject in subjects:
-        for key, run in _measured_runs(subject, gaps, studies).items():
+        runs = _measured_runs(subject, studies)
+        gaps |= {path: now.gaps for path, now in studies.items()}
+        for key, run in runs.items():
             each = exported_run(run, gaps)
             if each.figure and (now := studies.get(subject.path)):
-                figure = each.figure.labelled(now.demonstration).beside_unproven(_lacking(now)[key])
+                figure = each.figure.labelled(now.demonstration).doubted(unproven_doubts(_lacking(now)[key]))
                 each = msgspec.structs.replace(each, figure=figure, demonstration=figure.demonstration)
             made.setdefault(run.path.resolve(), each)
     return tuple(made.values())
@@ -100,17 +103,16 @@ def exported_of(subjects: Sequence[Subject]) -> tuple[ExportedRun, ...]:
 
 def bundle_of(subjects: Sequence[Subject], file: Path, key: Path | None) -> MadeBundle:
     """A bundle of these runs; of a study alone with its table, else a study stands for its measured runs."""
-    gaps: Gaps = {}
     studies: _Studies = {}
-    measured = [_measured_runs(subject, gaps, studies) for subject in subjects]
+    measured = [_measured_runs(subject, studies) for subject in subjects]
     runs = [run for own in measured for run in own.values()]
     alone = subjects[0]
     if len(subjects) == 1 and not isinstance(alone, Run):
         log = Run(alone.path).content(LOG) or None
-        study = StudyToBundle(Run(alone.path).content(STUDY), measured[0], figures, gaps[alone.path], log)
+        study = StudyToBundle(Run(alone.path).content(STUDY), measured[0], figures, studies[alone.path].gaps, log)
         return make(runs, file, key, study)
     for run in runs:
-        if why := _said_by_its_study(run, gaps, studies):
+        if why := _said_by_its_study(run, studies):
             raise UsageError(f"{run.run_id}: {why}", fix="bundle the study alone: its bundle says so")
     return make(runs, file, key, None)
 
@@ -151,28 +153,28 @@ def _lacking(now: StudyFacts) -> dict[str, int]:
     return {key: lacks[point] for key, point in points.items()}
 
 
-def _said_by_its_study(run: Run, gaps: Gaps, studies: _Studies) -> str:
+def _said_by_its_study(run: Run, studies: _Studies) -> str:
     """What must be said with a run's figure, and its records do not show; empty for nothing."""
-    if own_gaps := run.gaps(gaps):
-        return f"of a study with a gap ({own_gaps[0]})"
-    if (group := run.group) is None or (study := read(group)) is None:
+    if (group := run.group) is None:
         return ""
-    if group not in studies:
-        studies[group] = facts(study)
-    if lacks := _lacking(studies[group]).get(run.path.parent.name):
+    if (study := read(group)) is None:
+        return "its study cannot be read"
+    now = studies[group] = studies.get(group) or facts(study)
+    if now.gaps:
+        return f"of a study with a gap ({now.gaps[0]})"
+    if lacks := _lacking(now).get(run.path.parent.name):
         return f"of a point of its study that lacks {counted(lacks, 'proven launch')}"
-    label, verdict = studies[group].demonstration, run.verdict
+    verdict, label = run.verdict, now.demonstration
     return f"of a study that is no claim ({label})" if label and verdict and not verdict.demonstration else ""
 
 
-def _measured_runs(subject: Subject, gaps: Gaps, studies: _Studies) -> dict[str, Run]:
+def _measured_runs(subject: Subject, studies: _Studies) -> dict[str, Run]:
     """The run by which each launch of a study is proven, by the launch's key, in the order of the launches; a run
-    itself. ``gaps`` and ``studies`` take the study's.
+    itself. ``studies`` takes the study.
     """
     if isinstance(subject, Run):
         return {subject.run_id: subject}
     now = studies[subject.path] = facts(subject)
-    gaps[subject.path] = now.gaps
     proven = {each.launch.key: Run(Path(each.directory)) for each in now.launches if each.state == "proven"}
     if not proven:
         raise _nothing_measured(subject)

@@ -26,7 +26,7 @@ from runner.figures.bundle.proof import (
     proven_run,
     proven_study,
 )
-from runner.jobs.directory import VERDICT, Gaps, Run
+from runner.jobs.directory import VERDICT, Run
 from runner.model.output import Bundle, BundledRun, MadeBundle
 from runner.model.plan import Plan
 from runner.render import quote_always
@@ -134,8 +134,7 @@ def make(runs: Sequence[Run], file: Path, key: Path | None = None, study: StudyT
     """
     check_replaceable(file)
     with files.temporary_directory() as data:
-        gaps: Gaps = {}
-        bundled = tuple(_copied(run, data, gaps) for run in sorted(runs, key=lambda run: run.run_id))
+        bundled = tuple(_copied(run, data) for run in sorted(runs, key=lambda run: run.run_id))
         if len({run.run for run in bundled}) != len(bundled):
             raise UsageError("two of these runs have the same id", fix="put them into two bundles")
         check_different(data / RUNS / run.run for run in bundled)
@@ -183,7 +182,7 @@ def check_replaceable(file: Path) -> None:
         raise UsageError("this file is no bundle, and it would be replaced", where=str(file), fix=fix)
 
 
-def _copied(run: Run, data: Path, gaps: Gaps) -> BundledRun:
+def _copied(run: Run, data: Path) -> BundledRun:
     """The run below ``data/runs``, without secrets, and what its records give there."""
     target = data / RUNS / run.run_id
     if not bag.is_plain_name(run.run_id) or "/" in run.run_id:
@@ -202,7 +201,7 @@ def _copied(run: Run, data: Path, gaps: Gaps) -> BundledRun:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(clean)
     verdict = run.verdict
-    figure = run.figure_by(verdict, run.plan, gaps)
+    figure = run.figure_by(verdict, run.plan, {run.group or run.path: ()})  # gaps are said elsewhere
     replaced = [doubt.words for doubt in figure.doubts if doubt.code == "replaced"] if figure else []
     if verdict is not None and (verdict.anew or replaced):  # doubts, which travel
         stored = json.loads((target / VERDICT).read_bytes()) | {"anew": verdict.anew, "replaced": "; ".join(replaced)}
