@@ -71,6 +71,7 @@ class Ran:
         changes: of its code, as ``runner.jobs.comparison.changes_of``; None where it is not known.
         trained: as a meter saw it (``Report.trained``).
         ran_with: what its ranks recorded of that.
+        machine: that no scheduler has chosen: this one, or the first of listed hosts; else empty.
     """
 
     plan: Plan
@@ -82,6 +83,7 @@ class Ran:
     changes: Mapping[str, str] | None = None
     trained: Mapping[str, str] = field(default_factory=dict)
     ran_with: inputs.RanWith | None = None
+    machine: str = ""
 
     @property
     def gpus(self) -> int:
@@ -120,6 +122,11 @@ class Fact:
         """What it is, and which parts differ between these runs."""
         names = self.names(runs) if self.names else ()
         return f"{self.words} ({first_of(names, 3)})" if names else self.words
+
+
+def _other_machines(runs: Sequence[Ran]) -> list[str]:
+    names = sorted({each.machine for each in runs if each.machine})
+    return names if len(names) > 1 else []
 
 
 def _of_parts(_ran: Ran) -> str:
@@ -280,6 +287,7 @@ FACTS = (
     Fact("image", "image", lambda ran: image_text(ran.plan.image), "repeats study"),
     Fact("env", "environment", lambda ran: f"{_program_env(ran)} {ran.plan.unset}", "repeats point"),
     Fact("own-env", "environment", lambda ran: f"{_without_fabric(_program_env(ran))} {ran.plan.unset}", "sizes"),
+    _parts("machine", "machine", "point sizes", _other_machines),
     _parts("setup", "plan", "repeats point", _planned(_OF_A_LAUNCH)),
     _parts("own-setup", "plan", "sizes", _planned(_OF_A_LAUNCH | _OF_A_SIZE)),
     _parts("trained", "training as the meter saw it", "repeats point sizes", _other_trained),
@@ -392,6 +400,7 @@ def ran_with(
     recorded, also without the code.
     """
     report, (mean, varying) = run.records.report(0), batch
+    is_here = SCHEDULERS[plan.scheduler].nodes == "this-machine"
     return Ran(
         plan=plan,
         batch=plan.samples_per_step if mean is None else mean,
@@ -402,6 +411,7 @@ def ran_with(
         changes=changes_of(run.code, run.content(CODE_DIFF)) if "commit" in code else None,
         trained=_trained(run, report.trained if report else {}),
         ran_with=inputs.ran_with(run) if code or recorded else None,
+        machine=plan.hosts.names[0] if plan.hosts else run.provenance.host if is_here else "",
     )
 
 

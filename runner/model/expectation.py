@@ -76,7 +76,7 @@ class ComparedPoint(msgspec.Struct, frozen=True):
         order: the side of each launch, as they ran: ``ABBAAB``.
         verdict: ``faster`` or ``slower`` (the 95 % interval of the change excludes 0), with ``, within the margin``
             where it is small; ``equivalent`` (the 90 % interval lies within the margin); ``no verdict``.
-        change: of B against A. low, high: its 95 % interval; null where there are too few launches.
+        change: of B against A. low, high: its 95 % interval; null for few launches, or an order out of balance.
         why: there is no verdict.
         spread: of one launch, standard deviation; null where it is unknown.
         launches_needed: of each side, to find a change of 1, 2 and 5 % with that spread, 80 % power; without

@@ -66,16 +66,17 @@ class Figure(msgspec.Struct, frozen=True):
 
     def beside_gaps(self, gaps: Sequence[str]) -> Figure:
         """The same, of a study of which something that was launched cannot be shown."""
-        return self._doubted(gap_doubts(gaps))
+        return self.doubted(gap_doubts(gaps))
 
     def after_others(self, others: Collection[str]) -> Figure:
         """The same, of a launch that had runs before which gave no figure. ``others``: their outcomes."""
         if not others:
             return self
         words = f"an earlier run of its launch gave no figure ({', '.join(sorted(set(others)))}): it may have been slow"
-        return self._doubted((Doubt("replaced", words),))
+        return self.doubted((Doubt("replaced", words),))
 
-    def _doubted(self, more: Sequence[Doubt]) -> Figure:
+    def doubted(self, more: Sequence[Doubt]) -> Figure:
+        """The same with more doubts."""
         doubts = sorted((*more, *self.doubts), key=lambda doubt: [*DOUBTS].index(doubt.code))
         return msgspec.structs.replace(self, doubts=tuple(doubts))
 
@@ -90,6 +91,12 @@ class Figure(msgspec.Struct, frozen=True):
 def gap_doubts(gaps: Sequence[str]) -> tuple[Doubt, ...]:
     """Of every figure of a study of which something that was launched cannot be shown."""
     return (Doubt("gap", f"its study has {counted(len(gaps), 'gap')}: it may be a chosen one"),) if gaps else ()
+
+
+def unproven_doubts(lacks: int) -> tuple[Doubt, ...]:
+    """Of the figure of a point, or of a launch, where ``lacks`` other launches of the point are not proven."""
+    words = f"{counted(lacks, 'more launch')} of its point not proven, which may have been slow"
+    return (Doubt("replaced", words),) if lacks else ()
 
 
 @dataclass(frozen=True)
@@ -118,7 +125,7 @@ _STEPS = ("", "steps of every rank, added up: the samples of one are unknown")
 DOUBTS: dict[str, DoubtKind] = {
     "demonstration": DoubtKind(lambda verdict, _: verdict.demonstration, "demo"),
     "gap": DoubtKind(lambda _verdict, _arm: "", "gap"),  # of its study, not of the run: ``beside_gaps``
-    "replaced": DoubtKind(lambda _verdict, _arm: "", "replaced"),  # an earlier run of its launch: ``after_others``
+    "replaced": DoubtKind(lambda verdict, _: verdict.replaced, "replaced"),  # of its study, too: ``after_others``
     "unequal": DoubtKind(lambda _verdict, _arm: "", "unequal"),  # of what a point of a study is made of
     "other-arm": DoubtKind(lambda _, arm: "" if arm == "full" else f"arm {arm}: no figure of training", "arm"),
     "not-examined": DoubtKind(
@@ -209,7 +216,7 @@ def in_words(doubts: Iterable[Doubt], *, labelled: bool = False) -> str:
 
 def in_codes(doubts: Iterable[Doubt]) -> str:
     """``transport-unproven,not-steady``, for other programs; empty for none."""
-    return ",".join(doubt.code for doubt in doubts)
+    return ",".join(dict.fromkeys(doubt.code for doubt in doubts))
 
 
 def in_short(doubts: Iterable[Doubt]) -> str:

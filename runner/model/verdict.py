@@ -69,6 +69,7 @@ class Verdict(msgspec.Struct, frozen=True):
             do not show them; ``others-trained`` where an optimizer of other parameters stepped, too, or by turns;
             ``not-stated`` where they are as the model was given them alone; else empty.
         anew: verdict, plan or records are not as this user's gpu-runner left them, and this is what they give now.
+        replaced: in a bundle, why the run may be a chosen one among others of its launch; else empty.
         shared_batch: why ranks may have shared a batch, and what the figure is then; empty where nothing says so.
         disturbed: what slowed its GPUs down for a while in the window; empty where nothing is known to have.
         uncut_images_per_s: the same of the whole window.
@@ -103,6 +104,7 @@ class Verdict(msgspec.Struct, frozen=True):
     synchronisation: Literal["not-examined", ""] = ""
     batch: Literal["not-checked", "others-trained", "not-stated", ""] = ""
     anew: bool = False
+    replaced: str = ""
     shared_batch: str = ""
     disturbed: str = ""
     uncut_images_per_s: float | None = None

@@ -27,8 +27,9 @@ class Comparison:
         verdict: ``faster`` or ``slower`` (the 95 % interval excludes 0), with ``, within the margin`` where it is
             small; ``equivalent`` (the 90 % interval lies within the margin); ``no verdict``, for which ``why`` is.
         is_balanced: the order keeps drift and a slow first launch out of the difference.
-        change: estimate of B / A - 1. low, high: its 95 % interval, and deviation: of the log rate of one launch; None
-            where there are too few launches.
+        change: estimate of B / A - 1; of the mean rates alone where there are too few launches, or the order is not
+            balanced. low, high: its 95 % interval; None there. deviation: of the log rate of one launch; None where
+            there are too few.
     """
 
     verdict: str
@@ -57,9 +58,9 @@ def compare(order: str, rates: Sequence[float], margin: float = MARGIN) -> Compa
     if not len(rates) == len(order) == sum(arms) or 0 in arms or min(rates) <= 0.0:
         raise ValueError("rates must be positive, one for each launch of A and B")
     logs = [math.log(rate) for rate in rates]
+    sums = [math.fsum(log for letter, log in zip(order, logs, strict=True) if letter == arm) for arm in "AB"]
+    change = math.expm1(sums[1] / arms[1] - sums[0] / arms[0])
     if min(arms) < LEAST_LAUNCHES:
-        sums = [math.fsum(log for letter, log in zip(order, logs, strict=True) if letter == arm) for arm in "AB"]
-        change = math.expm1(sums[1] / arms[1] - sums[0] / arms[0])
         return Comparison("no verdict", change, why="fewer than 3 launches of a side: how much they differ is unknown")
     y = slope(logs)[1]
     x = slope([1.0 if letter == "B" else 0.0 for letter in order])[1]
@@ -99,9 +100,9 @@ def compare(order: str, rates: Sequence[float], margin: float = MARGIN) -> Compa
         or (within and abs(_estimate_beside(level, x, y)) > limit)
     ]:
         unbalanced = f"a change on the machine after launch {after[0]} explains the rates as well: take more launches"
-    if unbalanced:
-        verdict, why = "no verdict", unbalanced
-    return Comparison(verdict, math.expm1(estimate), math.expm1(low), math.expm1(high), why, deviation, not unbalanced)
+    if unbalanced:  # nor can a line tell drift from the arm there
+        return Comparison("no verdict", change, why=unbalanced, deviation=deviation, is_balanced=False)
+    return Comparison(verdict, math.expm1(estimate), math.expm1(low), math.expm1(high), why, deviation)
 
 
 def _product(one: Sequence[float], other: Sequence[float]) -> float:

@@ -179,12 +179,26 @@ def _figures(
         all_losses = tuple(Loss(each.gpus, each.settings, why=why) for each in all_losses)
         of_ratio = (Doubt("unequal", f"efficiency: {why}"),)
     label, unequal = _demonstration(launches), _unequal(study, proven)
-    all_points = tuple(
-        replace(each, doubts=(*each.doubts, *own, *(of_ratio if each.efficiency_of_one else ())))
+    own = {
+        point: replace(each, doubts=(*each.doubts, *unequal.get(point, ())))
         for each in points(study, launches)
-        for own in [unequal.get((each.settings, each.gpus, each.arm), ())]
+        for point in [(each.settings, each.gpus, each.arm)]
+    }
+    all_points = tuple(
+        replace(each, doubts=(*each.doubts, *of_ratio, *_of_base(own, each.settings)))
+        if each.efficiency_of_one
+        else each
+        for each in own.values()
     )
     return all_points, tuple(replace(each, demonstration=label) for each in all_losses), differences
+
+
+def _of_base(own: Mapping[_Point, PointFacts], setting: Setting) -> tuple[Doubt, ...]:
+    """What is doubtful in the rate of one GPU alone, beside its launches' figures, and so in efficiencies by it."""
+    bases = (own.get((setting, 1, name)) for name in BASES)
+    base = next((each for each in bases if each is not None and each.images_per_s), None)
+    doubts = (each for each in (base.doubts if base else ()) if each.code == "unequal")
+    return tuple(replace(each, words=f"efficiency: of one GPU alone: {each.words}") for each in doubts)
 
 
 def _unequal(study: Study, proven: Mapping[str, Run]) -> Mapping[_Point, tuple[Doubt, ...]]:
@@ -247,7 +261,8 @@ def points(study: Study, launches: Sequence[LaunchFacts]) -> tuple[PointFacts, .
     rates = {point: _rates(each, point[2]) for point, each in groups.items()}
     kinds = {setting: scaling(study, setting, launches) for setting in study.settings}
     order = sorted(groups, key=lambda point: (study.settings.index(point[0]), point[1], study.arms.index(point[2])))
-    return tuple(_point(study, point, groups, rates, kinds[point[0]]) for point in order)
+    pauses = _pauses(launches)
+    return tuple(_point(study, point, groups, rates, kinds[point[0]], pauses) for point in order)
 
 
 def scaling(study: Study, setting: Setting, launches: Iterable[LaunchFacts]) -> tuple[Scaling | None, str]:
@@ -362,6 +377,7 @@ def _point(
     groups: Mapping[_Point, Sequence[LaunchFacts]],
     rates: Mapping[_Point, _Rates],
     kind: tuple[Scaling | None, str],
+    pauses: Sequence[float],
 ) -> PointFacts:
     setting, gpus, arm = point
     own, launches = rates[point], groups[point]
@@ -381,11 +397,11 @@ def _point(
     if values and (between := max(values) / min(values) - 1) > _FAR_APART:
         own_doubts.append(Doubt("unequal", f"rates of its launches differ by {percent(between)}"))
     of_one = _efficiency(study, own, gpus, base) if scaled else None
-    if of_one and _are_sessions(launches, alone):
+    if of_one and _are_sessions(launches, alone, pauses):
         own_doubts.append(
             Doubt("unequal", "efficiency: all of its launches ran before or after those of one GPU alone")
         )
-    if of_one and scaled == "weak" and (of_one.low or of_one.value) > _MOST_EFFICIENT:
+    if of_one and scaled == "weak" and of_one.value > _MOST_EFFICIENT:
         own_doubts.append(Doubt("unequal", "efficiency: above 100 %: one GPU alone did more work, or waited"))
     made_of = (*launches, *alone) if scaled else launches
     together = rates.get((setting, gpus, "uncoupled"), {})
@@ -412,13 +428,26 @@ def _point(
     )
 
 
-def _are_sessions(*sides: Iterable[LaunchFacts]) -> bool:
-    """Whether several launches of each side were submitted well before all of the other one, as where ``--resume`` of
-    another day measured a whole size: what changed meanwhile is in the efficiency, and not in its interval.
+def _pauses(launches: Iterable[LaunchFacts]) -> list[float]:
+    """When one was submitted after long enough without any: Unix times."""
+    known = [(each, began) for each in launches if each.state == "proven" and (began := _submitted_s(each))]
+    runs = [(began, Run(Path(each.directory)).marker) for each, began in known]
+    spans = sorted((began, max(began, marker.end_s) if marker else began) for began, marker in runs)
+    ends = accumulate((end for _, end in spans), max)
+    return [began for end, (began, _) in zip(ends, spans[1:], strict=False) if began - end > _SESSION_S]
+
+
+def _are_sessions(own: Iterable[LaunchFacts], base: Iterable[LaunchFacts], pauses: Sequence[float]) -> bool:
+    """Whether all launches of one side were submitted before a pause and all of the other one after it, or several of
+    each well apart, as where ``--resume`` of another day measured a whole size: what changed meanwhile is in the
+    efficiency, and not in its interval.
     """
-    times = [[began for each in side if each.state == "proven" and (began := _submitted_s(each))] for side in sides]
-    (first, last), (other_first, other_last) = ((min(each, default=0.0), max(each, default=0.0)) for each in times)
-    return min(map(len, times)) > 1 and max(first - other_last, other_first - last) > _SESSION_S
+    times = [[t for each in side if each.state == "proven" and (t := _submitted_s(each))] for side in (own, base)]
+    if not all(times):
+        return False
+    first, second = sorted(times, key=max)
+    is_apart = len(first) > 1 < len(second) and min(second) - max(first) > _SESSION_S
+    return is_apart or any(max(first) < pause <= min(second) for pause in pauses)
 
 
 def _submitted_s(of: LaunchFacts) -> float:

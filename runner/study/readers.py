@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,12 +17,15 @@ from runner.figures.compare.launches import MeasuredLaunch, PointLaunches, measu
 from runner.figures.export import exported_run
 from runner.jobs.directory import LOG, STUDY, Gaps, Run
 from runner.jobs.life import Standing, Warn, standing
+from runner.model.figure import unproven_doubts
 from runner.model.output import ExportedRun, MadeBundle
 from runner.model.report import Report
-from runner.model.study import Setting
-from runner.study.directory import StudyDirectory, Subject, find_subject, find_sweep
+from runner.model.study import Setting, StudyFacts
+from runner.study.directory import StudyDirectory, Subject, find_subject, find_sweep, read
 from runner.study.gather import facts, figures
 from runner.study.timeline import timelines
+
+_Studies = dict[Path, StudyFacts]  # by their directories
 
 
 def side(text: str) -> Side:
@@ -85,12 +88,14 @@ def exported_of(subjects: Sequence[Subject]) -> tuple[ExportedRun, ...]:
     """
     made: dict[Path, ExportedRun] = {}
     gaps: Gaps = {}
+    studies: _Studies = {}
     for subject in subjects:
-        runs, label = _measured_runs(subject, gaps)
-        for run in runs.values():
+        runs = _measured_runs(subject, studies)
+        gaps |= {path: now.gaps for path, now in studies.items()}
+        for key, run in runs.items():
             each = exported_run(run, gaps)
-            if each.figure:
-                figure = each.figure.labelled(label)
+            if each.figure and (now := studies.get(subject.path)):
+                figure = each.figure.labelled(now.demonstration).doubted(unproven_doubts(_lacking(now)[key]))
                 each = msgspec.structs.replace(each, figure=figure, demonstration=figure.demonstration)
             made.setdefault(run.path.resolve(), each)
     return tuple(made.values())
@@ -98,18 +103,17 @@ def exported_of(subjects: Sequence[Subject]) -> tuple[ExportedRun, ...]:
 
 def bundle_of(subjects: Sequence[Subject], file: Path, key: Path | None) -> MadeBundle:
     """A bundle of these runs; of a study alone with its table, else a study stands for its measured runs."""
-    gaps: Gaps = {}
-    measured = [_measured_runs(subject, gaps)[0] for subject in subjects]
+    studies: _Studies = {}
+    measured = [_measured_runs(subject, studies) for subject in subjects]
     runs = [run for own in measured for run in own.values()]
     alone = subjects[0]
     if len(subjects) == 1 and not isinstance(alone, Run):
         log = Run(alone.path).content(LOG) or None
-        study = StudyToBundle(Run(alone.path).content(STUDY), measured[0], figures, gaps[alone.path], log)
+        study = StudyToBundle(Run(alone.path).content(STUDY), measured[0], figures, studies[alone.path].gaps, log)
         return make(runs, file, key, study)
     for run in runs:
-        if own_gaps := run.gaps(gaps):
-            fix = "bundle the study alone: its gaps are in its bundle then"
-            raise UsageError(f"{run.run_id}: of a study with a gap ({own_gaps[0]})", fix=fix)
+        if why := _said_by_its_study(run, studies):
+            raise UsageError(f"{run.run_id}: {why}", fix="bundle the study alone: its bundle says so")
     return make(runs, file, key, None)
 
 
@@ -142,18 +146,39 @@ def _state(run: Run, warn: Warn) -> str:
     return now.progress.state.phase if isinstance(now, Standing) and now.progress.state else ""
 
 
-def _measured_runs(subject: Subject, gaps: Gaps) -> tuple[dict[str, Run], str]:
-    """The run by which each launch of a study is proven, by the launch's key, in the order of the launches, and why
-    none of its figures is a claim; a run itself. ``gaps`` takes the study's.
+def _lacking(now: StudyFacts) -> dict[str, int]:
+    """How many launches of its point are not proven, by the launch's key."""
+    points = {each.launch.key: (each.launch.gpus, each.launch.arm, each.launch.settings) for each in now.launches}
+    lacks = Counter(points[each.launch.key] for each in now.launches if each.state != "proven")
+    return {key: lacks[point] for key, point in points.items()}
+
+
+def _said_by_its_study(run: Run, studies: _Studies) -> str:
+    """What must be said with a run's figure, and its records do not show; empty for nothing."""
+    if (group := run.group) is None:
+        return ""
+    if (study := read(group)) is None:
+        return "its study cannot be read"
+    now = studies[group] = studies.get(group) or facts(study)
+    if now.gaps:
+        return f"of a study with a gap ({now.gaps[0]})"
+    if lacks := _lacking(now).get(run.path.parent.name):
+        return f"of a point of its study that lacks {counted(lacks, 'proven launch')}"
+    verdict, label = run.verdict, now.demonstration
+    return f"of a study that is no claim ({label})" if label and verdict and not verdict.demonstration else ""
+
+
+def _measured_runs(subject: Subject, studies: _Studies) -> dict[str, Run]:
+    """The run by which each launch of a study is proven, by the launch's key, in the order of the launches; a run
+    itself. ``studies`` takes the study.
     """
     if isinstance(subject, Run):
-        return {subject.run_id: subject}, ""
-    now = facts(subject)
-    gaps[subject.path] = now.gaps
+        return {subject.run_id: subject}
+    now = studies[subject.path] = facts(subject)
     proven = {each.launch.key: Run(Path(each.directory)) for each in now.launches if each.state == "proven"}
     if not proven:
         raise _nothing_measured(subject)
-    return proven, now.demonstration
+    return proven
 
 
 def _nothing_measured(study: StudyDirectory, where: str = "") -> NotProvenError:

@@ -200,7 +200,10 @@ def _copied(run: Run, data: Path) -> BundledRun:
         path = target / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(clean)
-    if (verdict := run.verdict) is not None and verdict.anew:  # a doubt, which travels
-        stored = json.loads((target / VERDICT).read_bytes())
-        (target / VERDICT).write_text(json.dumps(stored | {"anew": True}, indent=2) + "\n", "ascii")
+    verdict = run.verdict
+    figure = run.figure_by(verdict, run.plan, {run.group or run.path: ()})  # gaps are said elsewhere
+    replaced = [doubt.words for doubt in figure.doubts if doubt.code == "replaced"] if figure else []
+    if verdict is not None and (verdict.anew or replaced):  # doubts, which travel
+        stored = json.loads((target / VERDICT).read_bytes()) | {"anew": verdict.anew, "replaced": "; ".join(replaced)}
+        (target / VERDICT).write_text(json.dumps(stored, indent=2) + "\n", "ascii")
     return proven_run(target, redacted)

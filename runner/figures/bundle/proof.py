@@ -58,7 +58,7 @@ def proven_run(root: Path, redacted: dict[str, str]) -> BundledRun:
     stored = run.read(VERDICT, Verdict)
     if stored is None:
         raise NotProvenError(f"{run.run_id} has no verdict that can be read", where=f"{run.run_id}/{VERDICT}")
-    verdict = msgspec.structs.replace(verdict, anew=stored.anew)
+    verdict = msgspec.structs.replace(verdict, anew=stored.anew, replaced=stored.replaced)
     reworded = tuple(_REWORDED.sub(_as_now, each) for each in stored.proven)
     worded = msgspec.structs.replace(stored, proven=reworded, disturbed=verdict.disturbed)  # since 2026-11-28
     key = difference(msgspec.to_builtins(worded), msgspec.to_builtins(verdict))

@@ -11,7 +11,7 @@ from runner.core.errors import UsageError
 from runner.core.text import gpus_text
 from runner.figures.compare.launches import MeasuredLaunch, PointLaunches, doubts_of, in_order
 from runner.model.expectation import AgainstReference, Reference, References
-from runner.model.figure import Doubt
+from runner.model.figure import unproven_doubts
 from runner.statistics.launches import LEAST_LAUNCHES, mean_rate
 
 
@@ -103,8 +103,7 @@ def against(point: PointLaunches, reference: Reference, file: Path) -> AgainstRe
     From 3 launches on, the interval is Student's of the mean of their logarithms; of fewer it is the first one's within
     its run, which says nothing of the next launch.
     """
-    ordered, lacks = in_order(point.launches), point.not_proven
-    fewer = (Doubt("replaced", f"{lacks} more not proven, which may have been slow"),) if lacks else ()
+    ordered = in_order(point.launches)
     share = 1.0 / ordered[0].gpus if reference.unit.endswith("/GPU") else 1.0
     mean = mean_rate([launch.figure.value * share for launch in ordered])
     own, of_launches = ordered[0].figure.interval, False
@@ -130,5 +129,5 @@ def against(point: PointLaunches, reference: Reference, file: Path) -> AgainstRe
         interval_of="none" if interval is None else "launches" if of_launches else "this run",
         judgement="below" if high < at_least else "good" if low >= at_least else "cannot tell",
         above=at_most is not None and low > at_most,
-        doubts=(*doubts_of(ordered), *fewer),
+        doubts=(*doubts_of(ordered), *unproven_doubts(point.not_proven)),
     )

@@ -163,6 +163,7 @@ ONE = Ran(
     changes={"net.py": "1", "out/results.csv": "1"},
     trained={"modules": "1", "inputs": "", "mean size of a sample": "10", "forward passes of a step": "1"},
     ran_with=RAN_WITH,
+    machine="a",
 )
 # What differs -> the keys of all facts that tell it.
 CASES: dict[str, tuple[dict[str, Any], str]] = {
@@ -219,6 +220,8 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     "modules": ({"load": (("module", "load", "cuda/12"),)}, "setup own-setup"),
     "transport": ({"transport": "sockets"}, "setup"),
     "processors": ({"cpus_per_task": 9}, "setup"),
+    "machine": ({"machine": "b"}, "machine"),
+    "machine that is not known": ({"machine": ""}, ""),
     "queue": ({"queue": "shared"}, "setup"),
     "options of the runtime": ({"runtime_options": ("--fakeroot",)}, "setup own-setup"),
     "binding": ({"bind": "none"}, "setup own-setup"),
@@ -244,8 +247,8 @@ DECIDES = {
     "repeats": "batch placement site command image env setup trained variables processors packages read software copy "
     "commit changes sources files modules",
     "study": "reported-device unit image software copy commit changes sources files modules",
-    "point": "batch placement command env setup trained variables processors packages read modules",
-    "sizes": "device own-env own-setup trained given packages own-read modules",
+    "point": "batch placement command env machine setup trained variables processors packages read modules",
+    "sizes": "device own-env machine own-setup trained given packages own-read modules",
 }
 
 

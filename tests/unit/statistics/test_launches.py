@@ -89,6 +89,17 @@ def test_sessions_are_no_turns_though_no_line_goes_through_them(order: str) -> N
     assert compared.why.startswith("the order is not interleaved, so what changed on the machine meanwhile")
 
 
+@pytest.mark.parametrize("order", ["AAABBB", "AAAABBB", "ABBBAA", "ABBABAA"])
+@pytest.mark.parametrize("drift", [0.02, -0.02])
+def test_without_a_balanced_order_the_change_is_that_of_the_rates(order: str, drift: float) -> None:
+    """No line through them says that B is slower whose rates are higher."""
+    rates = [(1.0 + drift) ** place * (0.98 if side == "B" else 1.0) for place, side in enumerate(order)]
+    one, two = (mean_rate([rate for each, rate in zip(order, rates, strict=True) if each == side]) for side in "AB")
+    compared = compare(order, rates)
+    assert (compared.low, compared.high, compared.is_balanced) == (None, None, False)
+    assert compared.change == pytest.approx(two.value / one.value - 1.0)
+
+
 @pytest.mark.parametrize("order", ["ABBABAA", "ABBABBAA", "BAAABABB"])
 def test_where_a_slow_first_launch_would_be_much_of_the_difference_an_order_where_it_is_not_is_named(
     order: str,

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from runner.cli.study import facts_lines
 from runner.jobs.directory import Run
 from runner.model.figure import in_words
+from runner.model.job import ExitMarker
 from runner.model.plan import LaunchPlace
 from runner.model.records import StartRecord
 from runner.model.study import Launch
@@ -218,13 +219,14 @@ def test_solo_is_the_base_before_the_full_arm_of_one_gpu() -> None:
     }
 
 
+@pytest.mark.parametrize("repeats", [1, 2, 3])
 @pytest.mark.parametrize(
     ("rate", "words"), [(210.0, []), (230.0, ["efficiency: above 100 %: one GPU alone did more work, or waited"])]
 )
-def test_an_efficiency_far_above_one_is_a_doubt(rate: float, words: list[str]) -> None:
-    """As of a script that does less where it has several ranks, in a way that no record shows."""
-    asked = study((1, 2), 1)
-    launches = [proven(each, {1: 100.0, 2: rate}[each.gpus]) for each in asked.launches]
+def test_an_efficiency_far_above_one_is_a_doubt(rate: float, words: list[str], repeats: int) -> None:
+    """As of a script that does less where it has several ranks, in a way that no record shows; scattered, too."""
+    asked = study((1, 2), repeats)
+    launches = [proven(each, {1: 100.0, 2: rate}[each.gpus] * 1.05 ** (each.repeat % 2)) for each in asked.launches]
     one, two = gather.points(asked, launches)
     assert [each.words for each in one.doubts if each.code == "unequal"] == []
     assert [each.words for each in two.doubts if each.code == "unequal"] == words
@@ -258,6 +260,42 @@ def test_launches_are_apart_by_when_they_were_submitted_and_not_by_the_zone_of_t
         left_run(of, launch.key, measured(100.0 * launch.gpus), submitted_s=1e9 + 3600.0 * launch.gpus + launch.place)
     words = "efficiency: all of its launches ran before or after those of one GPU alone"
     assert [words in in_words(each.doubts) for each in gather.facts(of).points] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("spans", "doubted"),
+    [
+        (((0, 60), (70, 130)), []),  # one after the other
+        (((0, 60), (660, 700)), []),
+        (((0, 60), (670, 700)), [2]),  # by `--resume`
+        (((670, 700), (0, 60)), [2]),
+        (((0, 5000), (5010, 9000), (9010, 9500)), []),  # each as long as it takes
+        (((0, 5000), (5010, 9000), (9700, 9800)), [4]),
+        (((0, 0), (1, 1), (2, 90000)), []),  # of a queue
+    ],
+)
+def test_sizes_with_a_launch_each_are_apart_where_nothing_ran_between_them(
+    spans: tuple[tuple[int, int], ...], doubted: list[int], tmp_path: Path
+) -> None:
+    of = on_disk(tmp_path, study((1, 2, 4)[: len(spans)], 1))
+    for launch, (began, end) in zip(sorted(of.study.launches, key=lambda each: each.gpus), spans, strict=True):
+        run = left_run(of, launch.key, measured(100.0 * launch.gpus), submitted_s=1e9 + began)
+        if end > began:
+            leave(run, "exit.json", ExitMarker("1.1.x", 0, end_s=1e9 + end))
+    words = "efficiency: all of its launches ran before or after those of one GPU alone"
+    assert [each.gpus for each in gather.facts(of).points if words in in_words(each.doubts)] == doubted
+
+
+def test_an_efficiency_has_the_doubts_of_the_point_of_one_gpu(tmp_path: Path) -> None:
+    of = on_disk(tmp_path, study((1, 2), 2))
+    for launch in of.study.launches:
+        slower = launch.gpus == 1 and launch.repeat == 2
+        run = left_run(of, launch.key, measured(50.0 if slower else 100.0))
+        if slower:
+            leave(run, "plan.json", msgspec.structs.replace(run.needed_plan(), tasks_per_node=(1,), cpus_per_task=3))
+    one, two = ([each.words for each in point.doubts if each.code == "unequal"] for point in gather.facts(of).points)
+    assert one == ["rates of its launches differ by 100.0\u202f%", "its launches differ in plan (cpus_per_task)"]
+    assert two == [f"efficiency: of one GPU alone: {each}" for each in one]
 
 
 def test_in_one_allocation_repeats_are_compared_with_their_own_base() -> None:

@@ -17,7 +17,7 @@ from runner.cli import run as runner
 from runner.core.errors import Exit
 from runner.figures.compare.references import against
 from runner.figures.compare.text import reference_lines
-from runner.jobs.directory import LOG, Run
+from runner.jobs.directory import LOG, Run, judgements
 from runner.model.expectation import Reference
 from runner.model.figure import in_words
 from runner.model.study import Launch
@@ -25,6 +25,7 @@ from runner.model.verdict import Verdict
 from runner.study.directory import StudyDirectory
 from runner.study.readers import side
 from tests.support.bundles import Members, edited, forged
+from tests.support.commands import Call
 from tests.support.documented import commands
 from tests.support.documents import result
 from tests.support.evidence import keep_verdict, leave
@@ -210,6 +211,53 @@ def test_the_log_of_a_study_is_in_its_bundle_and_says_what_was_launched_beside_i
     assert "its log of launches is not there" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("before", "lacks", "words"),
+    [
+        ("", False, ""),
+        ("failed", False, "an earlier run of its launch gave no figure (failed): it may have been slow"),
+        ("", True, "1 more launch of its point not proven, which may have been slow"),
+    ],
+)
+def test_what_was_launched_beside_a_run_goes_with_it_out_of_its_study(
+    before: str, lacks: bool, words: str, tmp_path: Path, call: Call
+) -> None:
+    """Else the fast ones of several would look like all."""
+    of = launched(tmp_path, "train", {"": 1.0}, settings=((),))
+    other = launched(tmp_path, "other", {"": 1.0}, first=40, settings=((),))
+    first, slow, _ = (of.runs(launch.key)[0] for launch in of.study.launches)
+    if before:
+        slow = measured_run(first.path.parent, 30)
+        of.note("launched", first.path.parent.name, [slow])
+    if before or lacks:
+        (judgements() / slow.run_id).unlink()
+        slow.write("verdict.json", Verdict("failed", ("a time limit",)))
+    exported = json.loads(call("export", "train", "--format", "json").out)["runs"]
+    assert [words in in_doubts(each["figure"]) for each in exported] == (
+        [True, True] if lacks else [True, not words, not words]
+    )
+    assert call("export", "train", "--format", "reframe").out.count("replaced") == (2 if lacks else 1 if before else 0)
+    for number, subjects in enumerate((["train"], ["train", other.path.name], [str(first.path)])):
+        bundle = str(tmp_path / f"{number}.tar")
+        refused = lacks and number > 0
+        said = call("export", *subjects, "--bundle", bundle, code=Exit.USAGE if refused else Exit.GOOD)
+        if refused:
+            assert "of a point of its study that lacks 1 proven launch" in said.err
+            continue
+        verified = result(call("verify", bundle, "--json").out)
+        figures = {each["run"]: each["figure"] for each in verified["runs"]}
+        assert [run for run, each in figures.items() if "replaced" in in_doubts(each)] == (
+            [first.run_id] if before else []
+        )
+        if number == 0:
+            (point,) = verified["study"]["points"]
+            assert (point["proven"], "replaced" in in_doubts(point)) == (2 if lacks else 3, bool(before))
+
+
+def in_doubts(figure: Any) -> str:
+    return "; ".join(f"{each['code']}: {each['words']}" for each in figure["doubts"])
+
+
 def of_study(**changes: Any) -> Any:
     """An edit of the question."""
     return edited("study.json", lambda study: study.update(changes))
@@ -326,6 +374,6 @@ def test_a_figure_against_a_reference_names_the_launches_that_are_missing(
     point = side(str(studies.path)).points[4, SETTINGS[0]]
     reference = Reference("s", "r", 4, 1.0, "images/s", -0.05, "x", "2026-11-22")
     found = [against(replace(point, not_proven=lacks), reference, tmp_path) for lacks in (0, 1)]
-    words = "1 more not proven, which may have been slow"
+    words = "1 more launch of its point not proven, which may have been slow"
     assert [words in in_words(each.doubts) for each in found] == [False, True]
     assert words in "".join(reference_lines(found[1]))
