@@ -16,6 +16,7 @@ import pytest
 from runner.core.errors import Exit
 from runner.figures.bundle.bag import files_of
 from runner.figures.bundle.making import redacted_json, redacted_text, secrets_of
+from runner.figures.bundle.proof import difference
 from runner.jobs.directory import Run
 from runner.model.verdict import Verdict
 from runner.render import quote
@@ -198,3 +199,9 @@ def test_a_link_in_a_run_directory_brings_no_other_file(tmp_path: Path) -> None:
     (run / "nccl").symlink_to(private)
     (run / "ranks/0.start.json").write_text("{}")
     assert dict(files_of(run)) == {"ranks/0.start.json": b"{}"}
+
+
+def test_a_point_of_an_earlier_version_may_have_fewer_doubts_and_no_other() -> None:
+    key, now = "study.points.1.doubts", [{"code": "unequal"}, {"code": "gap"}]
+    assert difference([{"code": "gap"}], now, key) == ""
+    assert difference([{"code": "judged-anew"}], now, key) and difference([], now, "runs.0.doubts")
