@@ -54,8 +54,9 @@ _ORDERS = (PLAN, REQUEST, COMMAND, JOB, CODE, CODE_FILES)  # by which something 
 # Of a study or a sweep: its run directories are DIRECTORY/launches/LAUNCH/RUN.
 STUDY, SWEEP, LAUNCHES, LOG = "study.json", "sweep.json", "launches", "launches.log"
 CHAIN_END = "ended"  # of a chain, too: why no attempt follows; its attempts (chain.sh) write and read it
-_MAY_HAVE_BEEN_SLOW = ("failed", "cancelled", "not-proven")  # also of a time limit
+_MAY_HAVE_BEEN_SLOW = ("failed", "cancelled", "not-proven", "ran")  # also of a time limit, or its program's own
 _ID = re.compile(r"\d{8}-\d{6}-(?P<name>.+)-\d+(\.\d+)?\Z")  # STAMP-NAME-RANKS, and a number where that was taken
+_OF_STUDY = re.compile(rf"/\d{{8}}-\d{{6}}-[^/]+-study(\.\d+)?/{LAUNCHES}/[^/]+/[^/]+\Z")
 _JOB_ID = re.compile(r"[A-Za-z0-9][\w.+\[\]-]{0,200}\Z", re.ASCII)  # one alone, and no option of a client
 _RECORD = re.compile(r"(0|[1-9][0-9]{0,8})\.([a-z]+)\.json\Z")  # one name for each rank
 
@@ -292,10 +293,10 @@ class Run:
         """How the runs that its launch of a study had before have ended, of those that may have been slow: only the
         fast ones are left where slow ones were cancelled, or ran into a limit.
         """
-        if self.group is None:
+        if (own := self._launched_as) is None:
             return ()
-        others = (Run(self.path.parent / name) for name in files.names_in(self.path.parent) if is_whole_id(name))
-        outcomes = (run._outcome_of_ranks for run in others if run.path != self.path)
+        others = (Run(own.parent / name) for name in files.names_in(own.parent) if is_whole_id(name))
+        outcomes = (run._outcome_of_ranks for run in others if run.path != own)
         return tuple(each for each in outcomes if each in _MAY_HAVE_BEEN_SLOW)
 
     @property
@@ -306,11 +307,20 @@ class Run:
             return outcome or verdict.outcome
         return outcome if ranks else ""
 
+    @property
+    def _launched_as(self) -> Path | None:
+        """Its directory in the study that it is a launch of, also of a copy elsewhere; None where it is of none."""
+        if self.group is not None:
+            return self.path
+        ran_in = self.path if is_linked(self) else self.ran_in
+        return ran_in if _OF_STUDY.search(str(ran_in)) else None
+
     def gaps(self, seen: Gaps | None = None) -> tuple[str, ...]:
         """What was launched in its study and cannot be shown, a sentence each; empty where it is of none. ``seen``:
         what was read for other runs, and takes what is read: each study once.
         """
-        seen, study = {} if seen is None else seen, self.group
+        seen, own = {} if seen is None else seen, self._launched_as
+        study = own and own.parents[2]
         if study is not None and study not in seen:
             from runner.jobs.campaign import gaps_of  # most runs are of no study
 
@@ -411,6 +421,12 @@ class Run:
         """What it was made of when this user's gpu-runner first judged it, and the outcome; empty where it has not."""
         made_of, outcome, *_ = self._first_judged
         return made_of, outcome
+
+    @property
+    def had_begun(self) -> bool:
+        """Whether it was one that had when it was first judged, whatever became of its records."""
+        _, outcome, *ranks = self._first_judged
+        return bool(ranks) or outcome in ("measured", "ran", "failed")
 
     @property
     def _first_judged(self) -> list[str]:
