@@ -56,7 +56,7 @@ STUDY, SWEEP, LAUNCHES, LOG = "study.json", "sweep.json", "launches", "launches.
 CHAIN_END = "ended"  # of a chain, too: why no attempt follows; its attempts (chain.sh) write and read it
 _MAY_HAVE_BEEN_SLOW = ("failed", "cancelled", "not-proven", "ran")  # also of a time limit, or its program's own
 _ID = re.compile(r"\d{8}-\d{6}-(?P<name>.+)-\d+(\.\d+)?\Z")  # STAMP-NAME-RANKS, and a number where that was taken
-_OF_STUDY = re.compile(rf"/\d{{8}}-\d{{6}}-[^/]+-study(\.\d+)?/{LAUNCHES}/[^/]+/[^/]+\Z")
+_OF_STUDY = re.compile(rf"[^\0]*/\d{{8}}-\d{{6}}-[^/\0]+-study(\.\d+)?/{LAUNCHES}/[^/\0]+/[^/\0]+\Z")
 _JOB_ID = re.compile(r"[A-Za-z0-9][\w.+\[\]-]{0,200}\Z", re.ASCII)  # one alone, and no option of a client
 _RECORD = re.compile(r"(0|[1-9][0-9]{0,8})\.([a-z]+)\.json\Z")  # one name for each rank
 
@@ -313,7 +313,7 @@ class Run:
         if self.group is not None:
             return self.path
         ran_in = self.path if is_linked(self) else self.ran_in
-        return ran_in if _OF_STUDY.search(str(ran_in)) else None
+        return ran_in if _OF_STUDY.match(str(ran_in)) else None
 
     def gaps(self, seen: Gaps | None = None) -> tuple[str, ...]:
         """What was launched in its study and cannot be shown, a sentence each; empty where it is of none. ``seen``:
@@ -398,7 +398,7 @@ class Run:
                 make_key()
             document["made_of"] = self._made_of()
             document["seal"] = self._seal(document)
-            ranks = " ranks" if files.names_in(self.ranks) else ""
+            ranks = " ranks" if files.names_in(self.ranks) or self._ended_well else ""
             self._keep_first(f"{document['made_of']} {document['outcome']}{ranks}\n")
         text = json.dumps(document, indent=2) + "\n"
         if name in _ORDERS and is_linked(self):
@@ -421,6 +421,20 @@ class Run:
         """What it was made of when this user's gpu-runner first judged it, and the outcome; empty where it has not."""
         made_of, outcome, *_ = self._first_judged
         return made_of, outcome
+
+    def status_in(self, allocation: str) -> int | None:
+        """That its script ended with, by the list of its study's one allocation; None where that does not have it."""
+        own = Run(self.path.parent.parent.parent.joinpath(*Path(allocation).parts[-2:]))  # it may have been moved
+        listed = re.search(rb"\t(\d+)\t[^\n]*/%s$" % re.escape(self.run_id.encode()), own.content(LAUNCHES), re.M)
+        return int(listed[1]) if listed else None
+
+    @property
+    def _ended_well(self) -> bool:
+        """Whether its script has: then it had ranks, whatever became of their records."""
+        with suppress(OSError):
+            record, marker = self.submitted, self.marker
+            return 0 in (marker and marker.exit, record and record.allocation and self.status_in(record.allocation))
+        return False
 
     @property
     def had_begun(self) -> bool:
@@ -459,7 +473,7 @@ class Run:
         start = self.records.start(0)
         seen = Path(start.environment.get("RUNNER_RUN_DIR", "") if start else "")
         if not is_whole_id(seen.name):
-            with suppress(OSError):
+            with suppress(OSError, ValueError):
                 return (index() / self.run_id).readlink()
         return seen
 
@@ -664,7 +678,7 @@ def linked() -> Iterator[Run]:
 
 def is_linked(run: Run) -> bool:
     """Whether this user has submitted it, and it still lies where it was."""
-    with suppress(OSError, RuntimeError):
+    with suppress(OSError, RuntimeError, ValueError):
         return is_own(link := index() / run.run_id) and link.resolve(strict=True) == run.path.resolve()
     return False
 

@@ -23,7 +23,7 @@ from runner.backends.schedulers import Scheduler, connect, quiet_s
 from runner.core import files
 from runner.core.errors import NotAcceptedError, RefusedError, RunnerError, UnknownStateError
 from runner.images.store import owners
-from runner.jobs.directory import LAUNCHES, Run, is_linked, plain_job_id
+from runner.jobs.directory import Run, is_linked, plain_job_id
 from runner.model.job import Cancelled, ExitMarker, JobState, SchedulerRecord, Submitted
 from runner.model.records import ExitRecord
 
@@ -68,9 +68,7 @@ def never_began(run: Run, record: Submitted, state: JobState | None) -> bool:
         files.touch_directory(run.path)  # what another machine has written there becomes visible
     if has_begun(run) or run.has_marker or files.names_in(run.ranks) or run.had_begun:
         return False
-    study = run.path.parent.parent.parent
-    own = Run(study.joinpath(*Path(record.allocation).parts[-2:]))  # whose script lists what it has run
-    if any(line.endswith(f"/{run.run_id}".encode()) for line in own.content(LAUNCHES).splitlines()):
+    if run.status_in(record.allocation) is not None:
         return False
     return (state is not None and state.phase == "ended") or (run.path / "verdict.json").exists()
 

@@ -20,8 +20,8 @@ from runner.jobs.life import Standing, Warn, standing
 from runner.model.output import ExportedRun, MadeBundle
 from runner.model.report import Report
 from runner.model.study import Setting
-from runner.study.directory import StudyDirectory, Subject, find_subject, find_sweep, read
-from runner.study.gather import facts, figures, look
+from runner.study.directory import StudyDirectory, Subject, find_subject, find_sweep
+from runner.study.gather import facts, figures
 from runner.study.timeline import timelines
 
 
@@ -147,8 +147,6 @@ def _measured_runs(subject: Subject, gaps: Gaps) -> tuple[dict[str, Run], str]:
     none of its figures is a claim; a run itself. ``gaps`` takes the study's.
     """
     if isinstance(subject, Run):
-        if (group := subject.group) and group not in gaps and (study := read(group)) is not None:
-            gaps[group] = look(study).gaps
         return {subject.run_id: subject}, ""
     now = facts(subject)
     gaps[subject.path] = now.gaps

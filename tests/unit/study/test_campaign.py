@@ -28,7 +28,6 @@ from runner.model.request import Request, RequestRecord
 from runner.study.attempts import settle, to_start
 from runner.study.directory import StudyDirectory
 from runner.study.gather import facts, figures, list_studies, look, wait
-from runner.study.readers import exported_of
 from tests.support.evidence import leave
 from tests.support.shell_files import stand_in
 from tests.support.studies import left_run, measured, on_disk, study
@@ -181,13 +180,11 @@ def test_the_first_run_of_a_launch_is_the_first_in_the_log_whatever_its_id(of: S
 
 
 def test_a_measured_run_that_a_double_beside_another_launch_unmakes_is_a_gap(of: StudyDirectory) -> None:
-    """As of logs that have both. Also where it is asked for a run."""
-    (run,), (other,) = of.runs(SLOW), of.runs(OTHER)
+    """As of logs that have both."""
+    (run,) = of.runs(SLOW)
     of.note("launched", OTHER, [copied_without_its_records(of)])
     says = f"{SLOW}: its run {run.run_id} is not as it was measured, and is left out"
     assert [facts(of).launches[0].state, says in facts(of).gaps] == ["not-proven", True]
-    (exported,) = exported_of([other])
-    assert exported.figure is not None and exported.figure.has("gap")
 
 
 def as_a_pipe(log: Path) -> None:
