@@ -33,7 +33,20 @@ from runner.core import files, lock, process_identity
 from runner.core.errors import RefusedError, UnknownStateError
 from runner.core.files import sha256
 from runner.core.lock import locked
-from runner.jobs.directory import LAUNCHES, LOG, STUDY, Run, is_whole_id, judgements, keep_judgement, make_key, seal
+from runner.jobs.directory import (
+    LAUNCHES,
+    LOG,
+    REQUEST,
+    STUDY,
+    Run,
+    is_linked,
+    is_whole_id,
+    judgements,
+    keep_judgement,
+    make_key,
+    seal,
+)
+from runner.model.request import RequestRecord
 from runner.model.study import Study
 from runner.model.verdict import Verdict
 
@@ -92,9 +105,17 @@ class Log:
         """Ids of the runs that it says were."""
         return frozenset(line.run for line in self.lines if line.event == "measured")
 
+    def place(self, key: str, run: str) -> int:
+        """Of a run's launch among its lines, which an id is not by its clock's time; behind all where it has none."""
+        return self._places.get((key, run), len(self.lines))
+
+    @cached_property
+    def _places(self) -> dict[tuple[str, str], int]:
+        return {(line.launch, line.run): at for at, line in enumerate(self.lines) if line.event == "launched"}
+
     def unnoted(self, runs: Mapping[str, Sequence[Run]]) -> list[tuple[str, Run]]:
         """Of these runs by the launch's key those that it does not have."""
-        known = {(line.launch, line.run) for line in self.lines}
+        known = {(line.launch, line.run) for line in self.lines if line.event != "measured"}
         return [(key, run) for key, each in runs.items() for run in each if (key, run.run_id) not in known]
 
 
@@ -234,13 +255,14 @@ class Campaign:
             with suppress(OSError):
                 make_key()
             end = sha256(lines[-1])
-            files.write_private(self.path / _HEAD, f"{end} {seal(end)}\n")
             if asked := Run(self.path).content(STUDY):
                 keep_judgement(sha256(asked), end)
+            files.write_private(self.path / _HEAD, f"{end} {seal(end)}\n")
 
     def note_known(self, keys: Sequence[str]) -> None:
         """Add to the log the runs that are there and were not noted: the process that launched them ended before. It
-        left those of one submission; where there are more, or the log is gone, it says for ever that it was lost.
+        left those of one submission; where there are more, or the log is gone, it says for ever that it was lost. What
+        a user has put there instead, or has submitted into that directory, stays a gap until it is taken away.
 
         Raises:
             RefusedError: the log is no file.
@@ -250,15 +272,26 @@ class Campaign:
             fix = "put back the file as it was; or remove this one, and the lost log stays a gap"
             raise RefusedError("the log of launches is no regular file", where=str(path), fix=fix)
         log = self.log()
-        known = {line.run for line in log.lines}
-        new = [(key, run) for key in keys for run in self.runs(key) if run.run_id not in known]
+        known = {line.run for line in log.lines if line.event != "measured"}
+        there = ((key, run) for key in keys for run in self.runs(key) if run.run_id not in known)
+        new = [each for each in there if log.trouble or self._has_launched(each[1])]
+        new.sort(key=lambda each: _in_order(each[1].run_id))
         submissions = {(run.submitted and run.submitted.allocation) or run.run_id for _, run in new}
         if self.is_logged and (log.trouble or len(submissions) > 1):
             self._add("lost")
         for key, run in new:
             self.note("launched", key, [run])
+        known |= {run.run_id for _, run in new}
         for key in keys:
-            self.note_measured(key, *(run for run in self.runs(key) if run.run_id not in log.measured))
+            self.note_measured(key, *(run for run in self.runs(key) if run.run_id in known - log.measured))
+
+    def _has_launched(self, run: Run) -> bool:
+        """Whether it was the study, and in this place."""
+        with suppress(OSError):
+            asked, own = Run(self.path).read(STUDY, Study), run.read(REQUEST, RequestRecord)
+            is_its_own = not (asked and asked.request and own) or asked.request.request.runs == own.request.runs
+            return is_its_own and (is_linked(run) or run.ran_in == run.path)
+        return False
 
     def note_measured(self, key: str, *runs: Run) -> None:
         """Add to the log those of these runs that are."""
@@ -271,13 +304,16 @@ class Campaign:
             return Log((), _GONE)
         head = Run(self.path).content(_HEAD).decode("ascii", "replace")  # before the log, which only grows
         end, _, sealed = head.strip().partition(" ")
-        noted = Run(judgements()).content(sha256(Run(self.path).content(STUDY))).decode("ascii", "replace")
+        asked = Run(self.path).content(STUDY)
+        noted = Run(judgements()).content(sha256(asked)).decode("ascii", "replace")
         state = path.lstat()
         log = read_log(Run(self.path).content(LOG) if stat.S_ISREG(state.st_mode) else b"")
         if (end or self.is_logged) and end not in log.hashes:
             return replace(log, trouble=log.trouble or _CUT)
         beyond = log.lines[log.hashes.index(end) + 1 :] if end else ()  # of a process at work, or killed there
-        if state.st_uid == os.geteuid() and (sealed != seal(end) or any(e.event == "never-began" for e in beyond)):
+        is_lost = bool(asked and end) and not noted and end != log.hashes[0]  # of the first line there is none
+        is_foreign = sealed != seal(end) or is_lost or any(e.event == "never-began" for e in beyond)
+        if state.st_uid == os.geteuid() and is_foreign:
             return replace(log, trouble=log.trouble or "is not as gpu-runner left it here")
         return replace(log, trouble=log.trouble or _CUT) if noted and noted not in log.hashes else log
 

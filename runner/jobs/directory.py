@@ -54,8 +54,9 @@ _ORDERS = (PLAN, REQUEST, COMMAND, JOB, CODE, CODE_FILES)  # by which something 
 # Of a study or a sweep: its run directories are DIRECTORY/launches/LAUNCH/RUN.
 STUDY, SWEEP, LAUNCHES, LOG = "study.json", "sweep.json", "launches", "launches.log"
 CHAIN_END = "ended"  # of a chain, too: why no attempt follows; its attempts (chain.sh) write and read it
-_MAY_HAVE_BEEN_SLOW = ("failed", "cancelled", "not-proven")  # also of a time limit
+_MAY_HAVE_BEEN_SLOW = ("failed", "cancelled", "not-proven", "ran")  # also of a time limit, or its program's own
 _ID = re.compile(r"\d{8}-\d{6}-(?P<name>.+)-\d+(\.\d+)?\Z")  # STAMP-NAME-RANKS, and a number where that was taken
+_OF_STUDY = re.compile(rf"[^\0]*/\d{{8}}-\d{{6}}-[^/\0]+-study(\.\d+)?/{LAUNCHES}/[^/\0]+/[^/\0]+\Z")
 _JOB_ID = re.compile(r"[A-Za-z0-9][\w.+\[\]-]{0,200}\Z", re.ASCII)  # one alone, and no option of a client
 _RECORD = re.compile(r"(0|[1-9][0-9]{0,8})\.([a-z]+)\.json\Z")  # one name for each rank
 
@@ -292,10 +293,10 @@ class Run:
         """How the runs that its launch of a study had before have ended, of those that may have been slow: only the
         fast ones are left where slow ones were cancelled, or ran into a limit.
         """
-        if self.group is None:
+        if (own := self._launched_as) is None:
             return ()
-        others = (Run(self.path.parent / name) for name in files.names_in(self.path.parent) if is_whole_id(name))
-        outcomes = (run._outcome_of_ranks for run in others if run.path != self.path)
+        others = (Run(own.parent / name) for name in files.names_in(own.parent) if is_whole_id(name))
+        outcomes = (run._outcome_of_ranks for run in others if run.path != own)
         return tuple(each for each in outcomes if each in _MAY_HAVE_BEEN_SLOW)
 
     @property
@@ -306,11 +307,20 @@ class Run:
             return outcome or verdict.outcome
         return outcome if ranks else ""
 
+    @property
+    def _launched_as(self) -> Path | None:
+        """Its directory in the study that it is a launch of, also of a copy elsewhere; None where it is of none."""
+        if self.group is not None:
+            return self.path
+        ran_in = self.path if is_linked(self) else self.ran_in
+        return ran_in if _OF_STUDY.match(str(ran_in)) else None
+
     def gaps(self, seen: Gaps | None = None) -> tuple[str, ...]:
         """What was launched in its study and cannot be shown, a sentence each; empty where it is of none. ``seen``:
         what was read for other runs, and takes what is read: each study once.
         """
-        seen, study = {} if seen is None else seen, self.group
+        seen, own = {} if seen is None else seen, self._launched_as
+        study = own and own.parents[2]
         if study is not None and study not in seen:
             from runner.jobs.campaign import gaps_of  # most runs are of no study
 
@@ -388,7 +398,7 @@ class Run:
                 make_key()
             document["made_of"] = self._made_of()
             document["seal"] = self._seal(document)
-            ranks = " ranks" if files.names_in(self.ranks) else ""
+            ranks = " ranks" if files.names_in(self.ranks) or self._ended_well else ""
             self._keep_first(f"{document['made_of']} {document['outcome']}{ranks}\n")
         text = json.dumps(document, indent=2) + "\n"
         if name in _ORDERS and is_linked(self):
@@ -411,6 +421,26 @@ class Run:
         """What it was made of when this user's gpu-runner first judged it, and the outcome; empty where it has not."""
         made_of, outcome, *_ = self._first_judged
         return made_of, outcome
+
+    def status_in(self, allocation: str) -> int | None:
+        """That its script ended with, by the list of its study's one allocation; None where that does not have it."""
+        own = Run(self.path.parent.parent.parent.joinpath(*Path(allocation).parts[-2:]))  # it may have been moved
+        listed = re.search(rb"\t(\d+)\t[^\n]*/%s$" % re.escape(self.run_id.encode()), own.content(LAUNCHES), re.M)
+        return int(listed[1]) if listed else None
+
+    @property
+    def _ended_well(self) -> bool:
+        """Whether its script has: then it had ranks, whatever became of their records."""
+        with suppress(OSError):
+            record, marker = self.submitted, self.marker
+            return 0 in (marker and marker.exit, record and record.allocation and self.status_in(record.allocation))
+        return False
+
+    @property
+    def had_begun(self) -> bool:
+        """Whether it was one that had when it was first judged, whatever became of its records."""
+        _, outcome, *ranks = self._first_judged
+        return bool(ranks) or outcome in ("measured", "ran", "failed")
 
     @property
     def _first_judged(self) -> list[str]:
@@ -443,7 +473,7 @@ class Run:
         start = self.records.start(0)
         seen = Path(start.environment.get("RUNNER_RUN_DIR", "") if start else "")
         if not is_whole_id(seen.name):
-            with suppress(OSError):
+            with suppress(OSError, ValueError):
                 return (index() / self.run_id).readlink()
         return seen
 
@@ -648,7 +678,7 @@ def linked() -> Iterator[Run]:
 
 def is_linked(run: Run) -> bool:
     """Whether this user has submitted it, and it still lies where it was."""
-    with suppress(OSError, RuntimeError):
+    with suppress(OSError, RuntimeError, ValueError):
         return is_own(link := index() / run.run_id) and link.resolve(strict=True) == run.path.resolve()
     return False
 

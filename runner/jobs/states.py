@@ -66,7 +66,9 @@ def never_began(run: Run, record: Submitted, state: JobState | None) -> bool:
         return False
     if not files.is_local(run.path):
         files.touch_directory(run.path)  # what another machine has written there becomes visible
-    if has_begun(run) or run.has_marker or files.names_in(run.ranks) or run.first_judged[1] == "measured":
+    if has_begun(run) or run.has_marker or files.names_in(run.ranks) or run.had_begun:
+        return False
+    if run.status_in(record.allocation) is not None:
         return False
     return (state is not None and state.phase == "ended") or (run.path / "verdict.json").exists()
 

@@ -37,7 +37,7 @@ class Attempt:
         state: as LaunchState, never ``missing``. why: it is not proven; empty else.
         gone: its job is over for certain, so that another one may be started.
         awaited: its job is over, and records that may still become visible decide what it is worth.
-        is_gap: it was launched, and is no run any more.
+        is_gap: it was launched, and is no run any more. place: as of ``Log.place``.
     """
 
     run: Run
@@ -47,6 +47,7 @@ class Attempt:
     gone: bool = True
     awaited: bool = False
     is_gap: bool = False
+    place: int = 0
 
 
 def settle(campaign: Campaign, launches: Sequence[Launch], sleep: Callable[[float], None] = time.sleep) -> None:

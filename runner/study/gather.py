@@ -6,6 +6,7 @@ made of it.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -50,7 +51,7 @@ from runner.statistics.single_gpus import launches_of_size, log_rates, single_gp
 from runner.study import one_allocation
 from runner.study.attempts import Attempt, attempt_of, decisive, states, without_verdict
 from runner.study.directory import StudyDirectory, ids, index, read
-from runner.study.sameness import only_first_program, only_own, run_differences
+from runner.study.sameness import TWICE, only_first_program, only_own, run_differences
 
 _SHORTEST_S, _LONGEST_S = 0.5, 10.0  # between two looks of one that waits
 _FAR_APART = 0.25  # repeats of one launch, also on busy processors
@@ -95,14 +96,18 @@ def look(study: StudyDirectory, answers: Answers | None = None) -> Look:
         made[key] = [
             Attempt(Run(study.launches(key) / name), "not-proven", why, is_gap=True) for name, why in gone[key].items()
         ]
-        made[key] += [attempt for attempt in present if attempt is not None]
-    own = only_own(study.study, made, launched or None)
+        in_log = (
+            dataclasses.replace(each, place=log.place(key, each.run.run_id)) for each in present if each is not None
+        )
+        made[key] += sorted(in_log, key=lambda each: each.place)
+    own = only_own(study.study, made, launched if log.lines else None)
     alike = only_first_program(study.study.launches, own)
     changed = tuple(
         f"{key}: its run {each.run.run_id} is not as it was measured, and is left out"
         for key, attempts in alike.items()
         for each in attempts
-        if each.state == "not-proven" and each.verdict and each.verdict.outcome == "measured" and each.verdict.anew
+        if each.state == "not-proven" and each.verdict and each.verdict.outcome == "measured"
+        if each.verdict.anew or (each.why.startswith(TWICE) and each.run.run_id in log.measured)
     )
     return Look(alike, (*study.gaps(log, runs, gone), *changed))
 
@@ -156,9 +161,13 @@ def figures(
     says beside them. No scheduler is queried: these runs were judged.
     """
     runs = {launch.key: proven[launch.key] for launch in study.launches if launch.key in proven}
-    made = {key: [attempt] for key, run in runs.items() if (attempt := attempt_of(run, None)) is not None}
-    launched = read_log(log or b"").launched
-    alike = only_first_program(study.launches, only_own(study, made, bundled=launched))
+    noted = read_log(log or b"")
+    made = {
+        key: [dataclasses.replace(attempt, place=noted.place(key, run.run_id))]
+        for key, run in runs.items()
+        if (attempt := attempt_of(run, None)) is not None
+    }
+    alike = only_first_program(study.launches, only_own(study, made, bundled=noted.launched))
     launches = _labelled(_launch_facts(launch, alike.get(launch.key, ()), {}) for launch in study.launches)
     places = {launch.key: launch.place for launch in study.launches}
     ids_of = {key: run.run_id for key, run in proven.items()}

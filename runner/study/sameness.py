@@ -42,6 +42,7 @@ from runner.planning.options import options_of
 from runner.preparation.job import PreparedJob, code_of
 from runner.study.attempts import Attempt
 
+TWICE = "its run is another launch's, too"
 _STAMP = len("20261122-120000")  # with which the id of a run begins
 _SHARING = "ranks that share its processors:"
 _Place = tuple[int, int]  # number of the node in the allocation's order, number of the GPU there; both from 0
@@ -104,7 +105,7 @@ def only_own(
         if launched is not None and run.run_id not in launched.get(launch.key, ()):
             why = "the study's log does not have its run as one of this launch"
         elif any(len(having[mark]) > 1 for mark in marks[run.path]):
-            why = "its run is another launch's, too"
+            why = TWICE
         elif differs := _elsewhere(study, launch, run, (bundled or {}).get(launch.key, ())) or _not_planned(
             study, launch, run
         ):
@@ -150,9 +151,9 @@ def _not_planned(study: Study, launch: Launch, run: Run) -> str:
 
 
 def _first_proven(made: Mapping[str, Sequence[Attempt]]) -> Attempt | None:
-    """The earliest; of one second, the first in the study's order."""
+    """The earliest by the log; without one by the ids, of one second the first in the study's order."""
     proven = [attempt for each in made.values() for attempt in each if attempt.state == "proven"]
-    return min(proven, key=lambda attempt: attempt.run.run_id[:_STAMP], default=None)
+    return min(proven, key=lambda attempt: (attempt.place, attempt.run.run_id[:_STAMP]), default=None)
 
 
 def _checked(attempt: Attempt, first: Attempt, program: Ran) -> Attempt:

@@ -16,6 +16,7 @@ from runner.jobs import directory
 from runner.jobs.campaign import Campaign
 from runner.jobs.directory import Run
 from runner.jobs.life import finish
+from runner.jobs.lookup import was_refused
 from runner.jobs.states import cancel_run
 from runner.jobs.watch import JobProgress
 from runner.model.backends import SCHEDULERS
@@ -118,7 +119,8 @@ def _start(work: Work, ahead: deque[Launch], open_runs: deque[tuple[Launch, Run]
         run, job_id = start(prepared, work.campaign.launches(launch.key), command=command_of(prepared))
     except NotAcceptedError as error:
         if open_runs and work.waits:
-            directory.discard(work.campaign.runs(launch.key)[-1])
+            for refused in filter(was_refused, work.campaign.runs(launch.key)):
+                directory.discard(refused)
             return False
         error.fix += f"; what is missing then: `{work.campaign.goes_on}`"
         raise

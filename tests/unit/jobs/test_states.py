@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -22,6 +23,7 @@ from runner.jobs.states import Left, cancel_run, launch_state, left_by, never_be
 from runner.jobs.submission import Submission, submit
 from runner.model.job import ExitMarker, JobState, SchedulerRecord, Submitted
 from runner.model.step import JobScript
+from runner.model.verdict import Verdict
 from tests.support.evidence import start, write_record
 from tests.support.limits import largest_file
 from tests.support.measured_runs import measured_run
@@ -207,6 +209,32 @@ def test_a_launch_that_never_began_is_no_attempt(tmp_path: Path) -> None:
     assert never_began(run, record, None), "judged while the scheduler still knew"
     (tmp_path / "begun").touch()
     assert not never_began(run, record, JobState("ended", "CANCELLED"))
+
+
+@pytest.mark.parametrize("listed", [True, False])
+@pytest.mark.parametrize(
+    ("judged", "has_ranks", "began"),
+    [("", False, False), ("cancelled", False, False), ("cancelled", True, True), ("failed", False, True),
+     ("not-proven", True, True), ("ran", False, True), ("measured", False, True)],
+)  # fmt: skip
+def test_a_launch_that_had_begun_has_also_when_nothing_in_its_directory_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, judged: Any, has_ranks: bool, began: bool, listed: bool
+) -> None:
+    """By what it was when it was first judged, and by the allocation, wherever the study was moved since."""
+    monkeypatch.setenv("RUNNER_STATE", str(tmp_path / "state"))
+    run = Run(tmp_path / "launches/g0001-full-r1/20260101-000000-train-1")
+    run.ranks.mkdir(parents=True)
+    (run.ranks / "0.start.json").touch()
+    if not has_ranks:
+        shutil.rmtree(run.ranks)
+    if judged:
+        run.write("verdict.json", Verdict(judged))
+    shutil.rmtree(run.ranks, ignore_errors=True)
+    own = tmp_path / "allocations/1"
+    own.mkdir(parents=True)
+    (own / "launches").write_text(f"1.5\t2.5\t0\t/before/launches/KEY/{run.run_id if listed else 'x'}\n")
+    record = Submitted("slurm", "7", "", "", 1.0, allocation="/before/allocations/1")
+    assert never_began(run, record, JobState("ended", "CANCELLED")) != (began or listed)
 
 
 def test_a_launch_that_was_over_before_its_allocation_was_lost_is_complete(tmp_path: Path) -> None:

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 import time
+from collections import deque
 from pathlib import Path
 
 import pytest
 
 from runner.backends.schedulers.local.client import Local
+from runner.core.errors import NotAcceptedError
 from runner.jobs.directory import SCRIPT, index
 from runner.model.job import JobState, Submitted
 from runner.model.study import Launch
 from runner.model.verdict import Verdict
+from runner.study import separate
 from runner.study.attempts import Attempt, attempt_of, settle, to_start, without_verdict
 from runner.study.directory import StudyDirectory
+from runner.study.separate import Work
 from tests.support.studies import left_run, measured, on_disk, study
 
 KEY = "g0001-full-r1"
@@ -55,6 +59,24 @@ def test_what_was_cut_off_before_the_scheduler_was_called_leaves_nothing(of: Stu
     settle(of, of.study.launches)
     assert of.runs(KEY) == ()
     assert list(index().iterdir()) == []
+
+
+def test_what_the_queue_has_no_place_for_is_taken_away_and_nothing_else(
+    of: StudyDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the clock was set back since the run before."""
+    failed = left_run(of, KEY, Verdict("failed", ("x",)))
+    kept = failed.path.rename(failed.path.with_name("20990101-000000-train-4"))
+
+    def refuse(*_given: object, **_named: object) -> None:
+        left_run(of, KEY, refused="a limit", noted=False)
+        raise NotAcceptedError("a limit")
+
+    monkeypatch.setattr(separate, "start", refuse)
+    monkeypatch.setattr(separate, "command_of", lambda _prepared: None)
+    work = Work(of, of.study.launches, lambda _launch: None, None, waits=True)  # type: ignore[arg-type, return-value]
+    assert not separate._start(work, deque([LAUNCH]), deque([(LAUNCH, failed)]))
+    assert [each.path for each in of.runs(KEY)] == [kept]
 
 
 def test_a_job_that_was_started_by_a_killed_submission_is_found_and_kept(of: StudyDirectory) -> None:

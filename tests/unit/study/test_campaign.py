@@ -18,12 +18,13 @@ from runner.cli.study import problem
 from runner.core.errors import RefusedError, UnknownStateError
 from runner.core.files import sha256
 from runner.jobs.campaign import Campaign, Log, is_leased
-from runner.jobs.directory import LOG, Run
+from runner.jobs.directory import LOG, Run, judgements
 from runner.jobs.facts import Selection, list_runs
 from runner.jobs.states import Answers
 from runner.jobs.watch import Clock
 from runner.model.job import Cancelled, Submitted
 from runner.model.records import StartRecord
+from runner.model.request import Request, RequestRecord
 from runner.study.attempts import settle, to_start
 from runner.study.directory import StudyDirectory
 from runner.study.gather import facts, figures, list_studies, look, wait
@@ -111,8 +112,10 @@ def test_another_launch_s_run_proves_nothing_whatever_it_is_called(of: StudyDire
         assert any("does not have the run" in gap for gap in facts(of).gaps)
         settle(of, of.study.launches)
     (of.launches(SLOW) / run.run_id).rename(of.launches(SLOW) / "20990101-000000-train-4")
-    settle(of, of.study.launches)
-    assert [each.state for each in facts(of).launches] == ["not-proven"] * 2
+    for _ in range(2):
+        assert [each.state for each in facts(of).launches] == ["not-proven", "proven"], "a copy unmakes nothing"
+        assert any("does not have the run 20990101" in gap for gap in facts(of).gaps)
+        settle(of, of.study.launches)
 
 
 @pytest.mark.parametrize("changes", [{"tasks_per_node": (2,)}, {"arms": ("uncoupled", "full")}])
@@ -120,6 +123,68 @@ def test_a_run_of_another_plan_proves_nothing(of: StudyDirectory, changes: dict[
     (run,) = of.runs(OTHER)
     leave(run, "plan.json", msgspec.structs.replace(run.needed_plan(), **changes))
     assert [each.state for each in facts(of).launches] == ["proven", "not-proven"]
+
+
+def of_the_study(of: StudyDirectory) -> Run:
+    """Its process was killed before it could note it."""
+    run = left_run(of, SLOW, measured(100.0), noted=False)
+    run.write("request.json", of.study.request)  # type: ignore[arg-type]
+    return run
+
+
+def submitted_there(of: StudyDirectory) -> Run:
+    run = left_run(of, SLOW, measured(100.0), noted=False)
+    run.write("request.json", RequestRecord(Request(1, runs=str(run.path.parent))))
+    return run
+
+
+def copied_without_its_records(of: StudyDirectory) -> Run:
+    (run,) = of.runs(SLOW)
+    double = Run(shutil.copytree(run.path, of.launches(OTHER) / f"{run.run_id}.7"))
+    shutil.rmtree(double.ranks)
+    (double.path / "verdict.json").unlink()
+    return double
+
+
+def from_a_copy_of_the_study(of: StudyDirectory) -> Run:
+    copy = StudyDirectory(shutil.copytree(of.path, of.path.parent / "copies" / of.path.name), of.study)
+    run = of_the_study(copy)
+    return Run(run.path.rename(of.launches(SLOW) / run.run_id))
+
+
+@pytest.mark.parametrize("left", [of_the_study, submitted_there, copied_without_its_records, from_a_copy_of_the_study])
+def test_what_the_study_has_not_launched_here_is_a_gap_until_it_is_taken_away(
+    tmp_path: Path, left: Callable[[StudyDirectory], Run]
+) -> None:
+    of = on_disk(tmp_path, study((1,), 2, request=RequestRecord(Request(1, runs=str(tmp_path)))))
+    for key, rate in ((SLOW, 50.0), (OTHER, 60.0)):
+        left_run(of, key, measured(rate))
+    settle(of, of.study.launches)
+    run = left(of)
+    for _ in range(2):
+        settle(of, of.study.launches)
+        now = facts(of)
+        assert [each.images_per_s for each in now.launches] == [50.0, 60.0]
+        assert any(f"does not have the run {run.run_id}" in gap for gap in now.gaps) == (left is not of_the_study)
+    shutil.rmtree(run.path)
+    assert bool(facts(of).gaps) == (left is of_the_study)
+
+
+def test_the_first_run_of_a_launch_is_the_first_in_the_log_whatever_its_id(of: StudyDirectory) -> None:
+    """An id has the time of its terminal's zone, and of a clock that may have been set back."""
+    later = left_run(of, SLOW, noted=False)
+    later = Run(later.path.rename(later.path.with_name("20200101-000000-train-4")))
+    later.write("verdict.json", measured(100.0))
+    of.note("launched", SLOW, [later])
+    assert facts(of).launches[0].images_per_s == 50.0
+
+
+def test_a_measured_run_that_a_double_beside_another_launch_unmakes_is_a_gap(of: StudyDirectory) -> None:
+    """As of logs that have both."""
+    (run,) = of.runs(SLOW)
+    of.note("launched", OTHER, [copied_without_its_records(of)])
+    says = f"{SLOW}: its run {run.run_id} is not as it was measured, and is left out"
+    assert [facts(of).launches[0].state, says in facts(of).gaps] == ["not-proven", True]
 
 
 def as_a_pipe(log: Path) -> None:
@@ -213,7 +278,8 @@ def test_a_run_knows_the_gaps_of_its_study_also_where_that_cannot_be_read(of: St
     assert run.gaps() == facts(of).gaps != ()
     (of.path / "study.json").write_text("{}")
     assert run.gaps() == ("its study cannot be read",)
-    assert Run(tmp_path / run.run_id).gaps() == ()
+    assert Run(tmp_path / run.run_id).gaps() == run.gaps(), "a copy of it elsewhere"
+    assert Run(tmp_path / "20990101-000000-train-4").gaps() == ()
 
 
 def test_a_gap_is_a_doubt_of_every_figure_of_the_study(of: StudyDirectory) -> None:
@@ -385,13 +451,18 @@ def test_a_log_that_was_written_anew_is_a_gap_that_no_later_run_closes(of: Study
     assert facts(of).gaps == ("its log of launches was lost, and begun anew",)
 
 
-def test_a_study_that_was_put_back_as_it_was_before_a_run_has_a_gap(of: StudyDirectory, tmp_path: Path) -> None:
+@pytest.mark.parametrize("says", ["lacks its end", "is not as gpu-runner left it here"], ids=["known", "forgotten"])
+def test_a_study_that_was_put_back_as_it_was_before_a_run_has_a_gap(
+    of: StudyDirectory, tmp_path: Path, says: str
+) -> None:
     """From a backup: its log and its seal fit each other. Whoever may write there could leave files of his own, too."""
     shutil.copytree(of.path, tmp_path / "backup")
     left_run(of, SLOW, measured(40.0))
     shutil.rmtree(of.path)
     shutil.copytree(tmp_path / "backup", of.path)
-    assert facts(of).gaps == ("its log of launches lacks its end",)
+    if says != "lacks its end":
+        (judgements() / sha256((of.path / "study.json").read_bytes())).unlink()
+    assert facts(of).gaps == (f"its log of launches {says}",)
     settle(of, of.study.launches)
     assert facts(of).gaps == ("its log of launches was lost, and begun anew",)
 
@@ -405,6 +476,8 @@ def test_a_run_of_another_study_that_was_copied_in_proves_nothing(of: StudyDirec
     gone(of)
     shutil.copytree(run.path, of.launches(SLOW) / run.run_id)
     settle(of, of.study.launches)
+    assert any("does not have the run" in gap for gap in facts(of).gaps)
+    of.note("launched", SLOW, [run])
     says = f"its run is of another launch (it ran as {other.path.name}/launches/{SLOW}/{run.run_id}): it proves nothing"
     assert facts(of).launches[0].why == says
 

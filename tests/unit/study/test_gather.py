@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -119,23 +120,30 @@ def test_a_proven_attempt_stands_whatever_came_before_or_after(tmp_path: Path) -
     assert "  of several runs the first proven one counts: 1 launch" in facts_lines(gather.facts(of), None)
 
 
+RANK = "ranks/0.start.json"
+
+
 @pytest.mark.parametrize(
-    ("before", "has_ranks", "outcome"),
+    ("before", "left", "outcome"),
     [
-        (Verdict("failed", ("the job ran into its time limit",)), True, "failed"),
-        (Verdict("cancelled"), True, "cancelled"),
-        (Verdict("cancelled"), False, ""),  # in the queue
-        (Verdict("infrastructure", ("a node failed",)), True, ""),
-        (Verdict("ran"), True, ""),
+        (Verdict("failed", ("the job ran into its time limit",)), RANK, "failed"),
+        (Verdict("cancelled"), RANK, "cancelled"),
+        (Verdict("cancelled"), "", ""),  # in the queue
+        (Verdict("infrastructure", ("a node failed",)), RANK, ""),
+        (Verdict("ran"), RANK, "ran"),  # a program that ends by the clock measures nothing where it is slow
+        (Verdict("not-proven"), "exit.json", "not-proven"),  # its script ended well, and had ranks
+        (Verdict("not-proven"), "../../../allocations/1/launches", "not-proven"),  # so its allocation says
     ],
 )
 def test_what_is_left_where_an_earlier_run_was_cut_off_may_be_the_fast_ones(
-    before: Verdict, has_ranks: bool, outcome: str, tmp_path: Path
+    before: Verdict, left: str, outcome: str, tmp_path: Path
 ) -> None:
     of = on_disk(tmp_path, study((1,), 2))
-    cut = left_run(of, "g0001-full-r1")
-    if has_ranks:
-        cut.write("ranks/0.start.json", {})
+    cut = left_run(of, "g0001-full-r1", allocation=str(of.path / "allocations/1"))
+    (of.path / "allocations/1").mkdir(parents=True)
+    if left:
+        listed = f"1.5\t2.5\t0\t{cut.path}\n1.5\t2.5\t1\t/x\n"
+        (cut.path / left).write_text(listed if left.endswith("launches") else '{"job": "1", "exit": 0, "end_s": 2.5}')
     cut.write("verdict.json", before)
     counts = left_run(of, "g0001-full-r1", measured(50.0, steady=True))
     left_run(of, "g0001-full-r2", measured(50.0, steady=True))
@@ -146,9 +154,11 @@ def test_what_is_left_where_an_earlier_run_was_cut_off_may_be_the_fast_ones(
     assert exported.figure and exported.figure.has("replaced") == bool(outcome)
     (launch, *_) = side(str(of.path)).points[1, ()].launches
     assert launch.figure.has("replaced") == bool(outcome)
-    if has_ranks:
-        (cut.path / "ranks/0.start.json").unlink()  # that cannot be unmade
+    if left:
+        (cut.path / left).unlink()  # that cannot be unmade
     cut.path.joinpath("verdict.json").unlink()
+    copy = shutil.copytree(counts.path, tmp_path / counts.run_id)
+    assert Run(copy).figure.has("replaced") == bool(outcome)  # type: ignore[union-attr]
     assert Run(counts.path).figure.has("replaced") == bool(outcome)  # type: ignore[union-attr]
 
 

@@ -89,9 +89,10 @@ def test_a_launch_of_another_program_is_in_no_figure_until_the_first_one_is_meas
     assert bundled == found.points
 
 
-def test_the_earliest_proven_run_is_the_first_wherever_its_launch_stands(of: StudyDirectory) -> None:
+@pytest.mark.parametrize("stamp", ["20200101-000000", "20990101-000000"])  # of a clock that was set back since
+def test_the_earliest_proven_run_is_the_first_wherever_its_launch_stands(of: StudyDirectory, stamp: str) -> None:
     earlier = ran(of, THIRD, "a")
-    path = earlier.path.rename(earlier.path.with_name("20200101-000000-train-4"))
+    path = earlier.path.rename(earlier.path.with_name(f"{stamp}-train-4"))
     of.note("never-began", THIRD, [earlier])
     of.note("launched", THIRD, [Run(path)])
     Run(path).write("verdict.json", measured(100.0))  # a seal is of one directory's name
