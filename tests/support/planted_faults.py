@@ -52,7 +52,8 @@ MEASURED, NAP = Planted("", "measured", 0), Planted("nap:1", "measured", 0)
 FAULTS = {
     "a rank exits with 7": Planted("exit:7@3", "failed", 5, ("rank 3 on dgx02 exited with code 7",)),
     "a rank crashes": Planted("signal:11@1", "failed", 5, ("rank 1 on dgx01 was ended by signal 11 (SIGSEGV)",)),
-    "a launcher is killed": Planted("kill-launcher@2", "failed", 5, ("rank 2", "no exit record of rank 2")),
+    # Another rank that the scheduler ended in its last moments stands beside it: "ranks 0, 2 left a report, ...".
+    "a launcher is killed": Planted("kill-launcher@2", "failed", 5, (" 2", "no exit record of rank 2")),
     "a rank dies before its launcher begins": Planted(
         "", "failed", 5, ("rank 1 on dgx01 left no exit record; srun reports: Exited with exit code 3",),
         before="exit 3@1",
