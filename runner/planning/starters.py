@@ -87,7 +87,7 @@ KINDS: dict[str, Kind] = {
         ),
         refused=("--standalone",),
         needs=(
-            # Without a port it meets as with --standalone, from torch 2.12 on or so: by pickles, of whoever finds it.
+            # Without a port torch 2.13 meets as with --standalone: it unpickles what another user puts there.
             Need("--master_port={port}", "alone", unless=("--rdzv", "--master", "--standalone")),
             Need("--nnodes={starts}", "together"),
             Need("--node_rank={index}", "together"),

@@ -129,7 +129,7 @@ class Launch:
             made = wireup.like_torchrun(made, here, place)
         elif options.wireup == "own":
             made = wireup.of_its_own(made, options.gpus, len(binding.gpus()))
-            port = network.free_port("127.0.0.1", [0])
+            port = network.free_port("127.0.0.1", [0]) if place is None else 0
             made = wireup.of_a_node(made, here, place, options.gpus, port, is_starter=self._is_starter)
             if place is None and self._is_starter and not network.knows_itself():
                 made.setdefault("PET_LOCAL_ADDR", "localhost")  # else torchrun's ranks look for that name, for minutes

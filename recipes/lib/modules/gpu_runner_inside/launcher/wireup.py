@@ -120,7 +120,7 @@ def of_a_node(
 
     Args:
         world: of the launchers, one a node.
-        gpus: of each node; None where they are not counted. port: one that is free, where there is one node.
+        gpus: of each node; None where they are not counted. port: one that is free, for one node.
         is_starter: it gets arguments (``starter``) and no PET_*; on one node, too, there is a place to meet.
     """
     made = dict(env)

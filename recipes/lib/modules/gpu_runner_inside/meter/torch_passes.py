@@ -203,10 +203,15 @@ class Passes:
             elif not self._accumulates():
                 self._mixed = True  # the first gradients are thrown away
             self._open = True
-        elif (self.accumulated or 0) > 1:
-            self._mixed = self._mixed or self._open
+        elif self._has_several:
+            self._mixed = self._mixed or self._open  # the last pass had no backward pass of its own
             self._open = True
         self._first.append(self._shown)
+
+    @property
+    def _has_several(self) -> bool:
+        """Whether a step accumulates over several passes, by the warm-up: so it must in the window."""
+        return (self.accumulated or 0) > 1
 
     def _repeats(self, given: Any) -> bool:
         """Whether a pass has the very tensors of the last one, and no samples of its own."""
@@ -234,7 +239,7 @@ class Passes:
         if self._running is not module:
             return
         self._running = None
-        if not (self._looks or (self.accumulated or 0) > 1) or compiles_backward() or _backward() != -1:
+        if not (self._looks or self._has_several) or compiles_backward() or _backward() != -1:
             return
         held = output if isinstance(output, (Mapping, tuple, list)) else getattr(output, "__dict__", {})
         values: Any = held.values() if isinstance(held, Mapping) else held
