@@ -156,7 +156,8 @@ def _lacking(now: StudyFacts) -> dict[str, int]:
 def _said_by_its_study(run: Run, studies: _Studies) -> str:
     """What must be said with a run's figure, and its records do not show; empty for nothing."""
     if (group := run.group) is None:
-        return ""
+        gaps = run.gaps()  # of a copy
+        return f"of a study with a gap ({gaps[0]})" if gaps else ""
     if (study := read(group)) is None:
         return "its study cannot be read"
     now = studies[group] = studies.get(group) or facts(study)

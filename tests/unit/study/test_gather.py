@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -156,6 +157,8 @@ def test_what_is_left_where_an_earlier_run_was_cut_off_may_be_the_fast_ones(
     if left:
         (cut.path / left).unlink()  # that cannot be unmade
     cut.path.joinpath("verdict.json").unlink()
+    copy = shutil.copytree(counts.path, tmp_path / counts.run_id)
+    assert Run(copy).figure.has("replaced") == bool(outcome)  # type: ignore[union-attr]
     assert Run(counts.path).figure.has("replaced") == bool(outcome)  # type: ignore[union-attr]
 
 
