@@ -55,6 +55,7 @@ _ORDERS = (PLAN, REQUEST, COMMAND, JOB, CODE, CODE_FILES)  # by which something 
 STUDY, SWEEP, LAUNCHES, LOG = "study.json", "sweep.json", "launches", "launches.log"
 CHAIN_END = "ended"  # of a chain, too: why no attempt follows; its attempts (chain.sh) write and read it
 _MAY_HAVE_BEEN_SLOW = ("failed", "cancelled", "not-proven", "ran")  # also of a time limit, or its program's own
+_BY_ITSELF = ("FAILED", "COMPLETED")  # an end that no scheduler has made, whatever the program's last words say
 _ID = re.compile(r"\d{8}-\d{6}-(?P<name>.+)-\d+(\.\d+)?\Z")  # STAMP-NAME-RANKS, and a number where that was taken
 _OF_STUDY = re.compile(rf"[^\0]*/\d{{8}}-\d{{6}}-[^/\0]+-study(\.\d+)?/{LAUNCHES}/[^/\0]+/[^/\0]+\Z")
 _JOB_ID = re.compile(r"[A-Za-z0-9][\w.+\[\]-]{0,200}\Z", re.ASCII)  # one alone, and no option of a client
@@ -296,8 +297,12 @@ class Run:
         if (own := self.launched_as) is None:
             return ()
         others = (Run(own.parent / name) for name in files.names_in(own.parent) if is_whole_id(name))
-        outcomes = (run._outcome_of_ranks for run in others if run.path != own)
-        return tuple(each for each in outcomes if each in _MAY_HAVE_BEEN_SLOW)
+        outcomes = ((run._outcome_of_ranks, run.ended) for run in others if run.path != own)
+        return tuple(
+            outcome
+            for outcome, ended in outcomes
+            if outcome in _MAY_HAVE_BEEN_SLOW or (outcome == "infrastructure" and ended and ended.name in _BY_ITSELF)
+        )
 
     @property
     def _outcome_of_ranks(self) -> str:
