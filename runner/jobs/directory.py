@@ -478,7 +478,7 @@ class Run:
         start = self.records.start(0)
         seen = Path(start.environment.get("RUNNER_RUN_DIR", "") if start else "")
         if not is_whole_id(seen.name):
-            with suppress(OSError):
+            with suppress(OSError, ValueError):
                 return (index() / self.run_id).readlink()
         return seen
 
@@ -683,7 +683,7 @@ def linked() -> Iterator[Run]:
 
 def is_linked(run: Run) -> bool:
     """Whether this user has submitted it, and it still lies where it was."""
-    with suppress(OSError, RuntimeError):
+    with suppress(OSError, RuntimeError, ValueError):
         return is_own(link := index() / run.run_id) and link.resolve(strict=True) == run.path.resolve()
     return False
 

@@ -178,7 +178,9 @@ def test_what_is_beside_a_configuration_of_a_place_that_all_write_to_is_no_stran
         shutil.rmtree(place / "here/sites")
 
 
-def test_a_login_without_tls_goes_to_no_stranger_who_listens_here(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_stranger_who_listens_here_is_asked_for_an_image_without_tls_nor_has_a_login(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     answers = "HTTP/1.0 401 no\r\nWWW-Authenticate: Basic realm=x\r\n\r\n"
     serves = (
         "import socket; s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], flush=True)\n"
@@ -193,7 +195,9 @@ def test_a_login_without_tls_goes_to_no_stranger_who_listens_here(place: Path, m
             asked = references.parse(f"127.0.0.1:{port}/x/y:1")
             what = outcome_as(ALICE, lambda at=asked: Registry(at, print).resolve("1")).what
             child.terminate()
-            assert (said in what, "Authorization" in child.stdout.read()) == (True, user == ALICE)
+            asked_for = child.stdout.read()
+            assert said in what
+            assert ("Authorization" in asked_for, "manifests" in asked_for) == (user == ALICE,) * 2
 
 
 def test_where_only_owners_replace_each_user_has_names_of_his_own(place: Path) -> None:
