@@ -212,7 +212,8 @@ def remarks(
         unit: what is counted. longer: how a longer window is asked for, in seconds.
     """
     run, analysis = made.throughput, made.throughput.analysis
-    uncut = f"; the whole window gives {run.uncut_samples_per_s:.1f} {unit}/s"
+    whole = run.uncut_samples_per_s
+    uncut = f"; the whole window gives {rate(whole) if whole < 10.0 else f'{whole:.1f}'} {unit}/s"  # as bundles have it
     if run.cut_steps:
         yield (
             f"the first {run.cut_steps} steps ({run.cut_s:.1f} s) were left out: they were "

@@ -13,7 +13,7 @@ from runner.jobs.comparison import Identity, Ran, batch_of, code_facts, identity
 from runner.jobs.directory import Gaps, Run
 from runner.jobs.life import Standing, standing
 from runner.model.expectation import ComparedPoint, ComparedSide, Judgement
-from runner.model.figure import NO_INTERVAL, Doubt, Figure, shared_doubts
+from runner.model.figure import NO_INTERVAL, Doubt, Figure, shared_doubts, spread_doubts
 from runner.model.records import DEVICE_UUIDS, Report, StartRecord
 from runner.model.study import Setting
 from runner.statistics.launches import Comparison, compare, mean_rate, needed
@@ -40,10 +40,20 @@ class MeasuredLaunch(Ran):
 
 @dataclass(frozen=True)
 class PointLaunches:
-    """The launches of one side at one point, at least one; ``not_proven``: how many further ones are not measured."""
+    """The launches of one side at one point, at least one; ``not_proven``: how many further ones are not measured.
+    ``unequal``: what their study says of them together.
+    """
 
     launches: tuple[MeasuredLaunch, ...]
     not_proven: int = 0
+    unequal: tuple[Doubt, ...] = ()
+
+    @property
+    def doubts(self) -> tuple[Doubt, ...]:
+        """What must be said with the figure of these launches: of several, their interval is another one."""
+        without = NO_INTERVAL if len(self.launches) > 1 else ()
+        of_each = shared_doubts((launch.figure for launch in self.launches), without=without)
+        return *of_each, *(self.unequal or spread_doubts([launch.figure.value for launch in self.launches]))
 
 
 def measured_launch(run: Run, gaps: Gaps | None = None) -> MeasuredLaunch:
@@ -97,12 +107,6 @@ def in_order(launches: Iterable[MeasuredLaunch]) -> tuple[MeasuredLaunch, ...]:
     return tuple(sorted(launches, key=lambda launch: (launch.began_s, launch.run)))
 
 
-def doubts_of(launches: Sequence[MeasuredLaunch]) -> tuple[Doubt, ...]:
-    """What must be said with the figure of these launches: of several, their interval is another one."""
-    without = NO_INTERVAL if len(launches) > 1 else ()
-    return shared_doubts((launch.figure for launch in launches), without=without)
-
-
 def compare_point(
     first: PointLaunches, second: PointLaunches, margin: float, fail_below: float | None, settings: Setting
 ) -> ComparedPoint:
@@ -140,7 +144,7 @@ def _side(side: PointLaunches) -> ComparedSide:
         side.not_proven,
         mean_rate([launch.figure.value for launch in ordered]).value,
         ordered[0].figure.unit,
-        doubts_of(ordered),
+        side.doubts,
     )
 
 
