@@ -15,6 +15,7 @@ from runner.cli.options import answer, say
 from runner.core import files
 from runner.core.errors import Exit, UsageError
 from runner.core.invocation import PROGRAM
+from runner.core.paths import site_of_shell
 from runner.core.text import counted, printable
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ def _submit(script: Path, arguments: Sequence[str], given: Mapping[str, Any], ty
     from runner.preparation.site import read_user_site
 
     request = make_request({"gpus": 1, **given, "arguments": ()})
-    site = read_user_site(request.site or os.environ.get("RUNNER_SITE"), request, for_job=False, say=say).site
+    site = read_user_site(request.site or site_of_shell() or None, request, for_job=False, say=say).site
     if not SCHEDULERS[site.scheduler].records:
         what = f"a batch script is submitted to Slurm, and {site.name} has {SCHEDULERS[site.scheduler].title}"
         raise UsageError(what, where=str(script), fix="--site names a cluster with Slurm")

@@ -24,7 +24,6 @@ from runner.planning.environment import OF_USERS
 from runner.planning.placement import parse_host_file, parse_hosts
 from runner.preparation.options import DEFAULT_RECIPE, FIELDS, default_of
 from runner.recipes import loader
-from runner.sites.loader import is_path
 
 PATIENCE_S = 5.0
 HOSTS_SITE = "hosts"
@@ -77,7 +76,7 @@ def _with_absolute_paths(request: Request, below: Path) -> Request:
     places = {"runs": absolute(request.runs), "mounts": tuple(mounts)}
     if request.hostfile is not None:
         places["hostfile"] = absolute(request.hostfile)
-    if request.site is not None and is_path(request.site):
+    if request.site is not None and paths.is_site_file(request.site):
         places["site"] = str(below / request.site)
     if request.recipe is not None and (recipe := loader.directory_of(request.recipe, below)) is not None:
         places["recipe"] = str(recipe)
@@ -109,7 +108,7 @@ def complete(request: Request) -> Request:
         except OSError as error:
             what = f"the host file cannot be read: {error.strerror}"
             raise UsageError(what, where=request.hostfile, fix="correct the path") from None
-    by_default = os.environ.get("RUNNER_SITE") or (HOSTS_SITE if hosts else None)
+    by_default = paths.site_of_shell() or (HOSTS_SITE if hosts else None)
     return msgspec.structs.replace(
         request,
         recipe=_recipe_name(request),
@@ -227,7 +226,7 @@ def check_foreign(request: Request, changes: Collection[str]) -> None:
     """
     for name in ("site", "env_name"):
         value = getattr(request, name) or ""
-        if name not in changes and is_path(value):
+        if name not in changes and paths.is_site_file(value):
             place = Path(request.directory, value)
             if whose := files.exchangeable_by(place):
                 option = f"--{name.replace('_', '-')}"

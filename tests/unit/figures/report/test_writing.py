@@ -318,4 +318,4 @@ def test_no_font_is_taken_from_where_it_is_drawn(tmp_path: Path, monkeypatch: py
     own.touch()
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setattr(ImageFont, "truetype", lambda name, _size: name)
-    assert slide._font.__wrapped__(12, bold=False) == str(own)
+    assert str(slide._font.__wrapped__(12, bold=False)) == str(own)
