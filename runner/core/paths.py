@@ -216,3 +216,9 @@ def source_root() -> Path | None:
     """The checkout that this package runs from; None when it runs from an installed wheel."""
     root = _PACKAGE.parent
     return root if (root / "pyproject.toml").is_file() and (root / "containers").is_dir() else None
+
+
+def repository_root() -> Path | None:
+    """The same, where it is a git repository itself: one in a directory above it may be another user's."""
+    root = source_root()
+    return root if root is not None and (root / ".git").exists() else None

@@ -16,7 +16,7 @@ import msgspec
 from runner.core import files, paths
 from runner.core.errors import RefusedError, UsageError
 from runner.images import reference as references
-from runner.images.store import store
+from runner.images.store import owners, store
 from runner.model.backends import NATIVE, run_runtime
 from runner.model.plan import WORKSPACE, Plan
 from runner.model.request import Mount, Request, RequestRecord
@@ -207,10 +207,18 @@ def _script(program: Sequence[str]) -> str | None:
     return None
 
 
-def check_directory(request: Request, what: str) -> None:
-    """Refuse a request whose directory is gone. Raises UsageError: it is."""
+def recorded(request: Request, site: str) -> RequestRecord:
+    """What is kept of a request; ``site``: that is used."""
+    with suppress(OSError):
+        return RequestRecord(request, site, Path(request.directory).stat().st_uid)
+    return RequestRecord(request, site)
+
+
+def check_directory(record: RequestRecord, what: str) -> None:
+    """Refuse a request whose directory is gone, or another user's since. Raises UsageError, RefusedError: it is."""
+    request = record.request
     try:
-        Path(request.directory).stat()
+        owner = Path(request.directory).stat().st_uid
     except (OSError, ValueError) as error:  # of a damaged record
         why = error.strerror if isinstance(error, OSError) else error
         raise UsageError(
@@ -218,6 +226,10 @@ def check_directory(request: Request, what: str) -> None:
             where=request.directory,
             fix="submit from another directory; `show` prints the command line",
         ) from None
+    if owner != record.owner and not files.is_trusted(owner):
+        whose = f"the directory where {what} was submitted is {owners.user(owner)}'s now: it would run as you"
+        fix = "submit from a directory of your own; RUNNER_TRUST=NAME,... trusts accounts of the site"
+        raise RefusedError(whose, where=request.directory, fix=fix)
 
 
 def check_foreign(request: Request, changes: Collection[str]) -> None:
@@ -231,7 +243,11 @@ def check_foreign(request: Request, changes: Collection[str]) -> None:
             if whose := files.exchangeable_by(place):
                 option = f"--{name.replace('_', '-')}"
                 what = f"this is {whose}, and names what would run as you"
-                raise RefusedError(what, where=f"{option} {place}", fix=f"{option} {place} if you trust its owner")
+                raise RefusedError(
+                    what,
+                    where=f"{option} {place}",
+                    fix=f"{option} {place}, or RUNNER_TRUST=NAME, if you trust its owner",
+                )
 
 
 def repeated(

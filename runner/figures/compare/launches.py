@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from itertools import pairwise
 
@@ -53,7 +53,15 @@ class PointLaunches:
         """What must be said with the figure of these launches: of several, their interval is another one."""
         without = NO_INTERVAL if len(self.launches) > 1 else ()
         of_each = shared_doubts((launch.figure for launch in self.launches), without=without)
-        return *of_each, *(self.unequal or spread_doubts([launch.figure.value for launch in self.launches]))
+        together = (Doubt("unequal", f"{' and '.join(pair)} ran at the same time") for pair in self.overlapping[:1])
+        spread = self.unequal or spread_doubts([launch.figure.value for launch in self.launches])
+        return *of_each, *spread, *together
+
+    @property
+    def overlapping(self) -> list[tuple[str, str]]:
+        """Neighbours of which one began before the other had ended."""
+        pairs = pairwise(in_order(self.launches))
+        return [(before.run, after.run) for before, after in pairs if before.ended_s > after.began_s > 0.0]
 
 
 def measured_launch(run: Run, gaps: Gaps | None = None) -> MeasuredLaunch:
@@ -148,7 +156,7 @@ def _side(side: PointLaunches) -> ComparedSide:
     )
 
 
-def _apart(launches: Sequence[MeasuredLaunch]) -> Iterable[str]:
+def _apart(launches: tuple[MeasuredLaunch, ...]) -> Iterable[str]:
     """Why launches did not run side by side, so that what changed in between is in their difference."""
     on_gpus = [launch for launch in launches if launch.plan.device == "cuda"]
     if any(launch.nodes != launches[0].nodes for launch in launches):
@@ -160,7 +168,7 @@ def _apart(launches: Sequence[MeasuredLaunch]) -> Iterable[str]:
     elif other := [launch.run for launch in on_gpus if launch.devices != on_gpus[0].devices]:
         which = f"{on_gpus[0].run} and {other[0]} ran on different GPUs of the nodes"
         yield f"{which}, and healthy GPUs differ by several per cent"
-    together = [(before.run, after.run) for before, after in pairwise(launches) if before.ended_s > after.began_s]
+    together = PointLaunches(launches).overlapping
     if unknown := [launch.run for launch in launches if not launch.began_s]:
         yield f"it is unknown when {unknown[0]} ran"
     # What the last one ends with does not matter; of another, no end is no proof that the next one had to wait for it.

@@ -381,3 +381,6 @@ def test_a_figure_against_a_reference_names_the_launches_that_are_missing_and_ho
     far = replace(first, figure=msgspec.structs.replace(first.figure, value=2 * first.figure.value))
     apart = against(replace(point, launches=(far, *others)), reference, tmp_path)
     assert "rates of its launches differ by 1" in in_words(apart.doubts)
+    began = [replace(each, began_s=10.0 * number, ended_s=10.0 * number + 11) for number, each in enumerate(others, 1)]
+    at_once = against(replace(point, launches=tuple(began)), reference, tmp_path)
+    assert f"{began[0].run} and {began[1].run} ran at the same time" in in_words(at_once.doubts)

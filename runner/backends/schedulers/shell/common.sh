@@ -1,8 +1,8 @@
 # shellcheck shell=bash disable=SC2034,SC2154,SC2329  # what job.sh and other files set and call
 # Functions of every job.sh. Our names begin with runner_; nothing in this file starts a step.
 
-# Slurm may start a job without a PATH, where the login environment cannot be had. Bash's own has the current directory
-# in it, and Python takes its library from there, where it has none.
+# Slurm may start a job without a PATH, where it has no login environment for it. Bash has one of its own, with the
+# current directory in it, and Python without one takes its library from there.
 printenv PATH >/dev/null || export PATH=/usr/local/bin:/usr/bin:/bin
 
 # Takes out of the environment all variables but the usual few and those that match a pattern, and all functions but
