@@ -27,7 +27,7 @@ from tests.support.submissions import sound
 pytestmark = pytest.mark.skipif(process.find("mksquashfs") is None, reason="squashfs-tools are not installed")
 
 
-def test_a_builder_takes_no_registry_of_this_machine_that_is_no_trusted_users() -> None:
+def test_a_builder_takes_no_registry_of_this_machine_that_is_a_strangers() -> None:
     """Another user may listen there by then, and would get a login."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         here = references.parse(f"127.0.0.1:{server.getsockname()[1]}/x:1")
