@@ -179,7 +179,7 @@ def test_what_is_beside_a_configuration_of_a_place_that_all_write_to_is_no_stran
         shutil.rmtree(place / "here/sites")
 
 
-def test_without_tls_no_stranger_is_asked_for_an_image(
+def test_no_stranger_who_listens_here_serves_an_image_or_takes_a_login(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers = "HTTP/1.0 401 no\r\nWWW-Authenticate: Basic realm=x\r\n\r\n"
