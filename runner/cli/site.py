@@ -75,7 +75,7 @@ def set_value(key: str, value: str) -> int:
     It is the site, or at every site whom to charge, your project, your scratch directory, your field of research;
     options of a job override it.
     """
-    if key == "site" and is_site_file(value):
+    if (key == "site" and is_site_file(value)) or (key == "scratch" and not value.startswith(("$", "~"))):
         value = str(Path(value).absolute())
     path = loader.set_value(key, value)
     return answer(None, [f"{key}: {value}, in {path}"], as_json=False)

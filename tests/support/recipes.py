@@ -72,7 +72,7 @@ IN_STEPS = {
     "adversarial", "adversarial_apart", "sharpness_aware", "two_views", "closure", "time_major", "graphs",
     "projected_divided", "projected_by_deepspeed", "actor_and_critic", "compiled_backward",
     "encoder_layer_with_a_mask", "judged_at_the_end", "judged_before_each_step", "private", "by_turns",
-    "perturbed_twice",
+    "perturbed_twice", "solved_with_the_adjoint",
 }  # fmt: skip
 NOT_CHECKED = {
     "accumulated_in_what_is_wrapped", "accumulation_left_out", "adversarial_and_stated", "awkward",

@@ -926,6 +926,56 @@ def closure() -> Script:
         yield BATCH
 
 
+@script(f"hook {2 * BATCH}")
+def accumulated_for_two_optimizers() -> Script:
+    """One for the matrices, and another for the rest, as Muon's are."""
+    model = net()
+    parts = [[each for each in model.parameters() if (each.ndim > 1) is is_matrix] for is_matrix in (True, False)]
+    first, second = (torch.optim.SGD(part, lr=0.01) for part in parts)
+    yield stated(model, first)
+    for _ in range(STEPS):
+        for _ in range(2):
+            images, labels = batch()
+            functional.cross_entropy(model(images), labels).backward()
+        for each in (first, second):
+            each.step()
+            each.zero_grad()
+        yield 2 * BATCH
+
+
+class Adjoint(torch.autograd.Function):
+    """Solves an equation without a graph, and again, backward, with one, as torchdiffeq does."""
+
+    @staticmethod
+    def forward(context: Any, start: Any, field: Any, *parameters: Any) -> Any:
+        context.field = field
+        context.save_for_backward(start, *parameters)
+        return start + 0.5 * field(start)
+
+    @staticmethod
+    def backward(context: Any, *gradients: Any) -> Any:
+        start, *parameters = context.saved_tensors
+        totals = [torch.zeros_like(each) for each in parameters]
+        for _ in range(3):
+            with torch.enable_grad():
+                found = torch.autograd.grad(context.field(start.detach()), parameters, gradients[0])
+            totals = [total + each for total, each in zip(totals, found, strict=True)]
+        return None, None, *totals
+
+
+@script("hook")
+def solved_with_the_adjoint() -> Script:
+    model = net(outputs=WIDTH)
+    optimizer = sgd(model)
+    yield stated(model, optimizer)
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        images, _ = batch()
+        Adjoint.apply(images, model, *model.parameters()).square().mean().backward()
+        optimizer.step()
+        yield BATCH
+
+
 def checkpointed(*, reentrant: bool) -> Script:
     model = net()
     optimizer = sgd(model)
