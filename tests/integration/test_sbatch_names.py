@@ -1,7 +1,5 @@
 """Names, values and variables of sbatch, held against the real sbatch and srun of the box."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

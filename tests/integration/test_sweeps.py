@@ -1,7 +1,5 @@
 """Sweeps on a real Slurm: an array with a limit, of which a part is cancelled; arrays that Slurm's own limit splits."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

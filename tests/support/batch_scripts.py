@@ -2,8 +2,6 @@
 planted into them: one change each.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A real browser, by its DevTools protocol: what a page shows, says and fetches, and a picture of it."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os

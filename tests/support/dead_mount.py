@@ -3,8 +3,6 @@
 It is FUSE with no process behind it: the kernel waits for the answer to its first message.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import subprocess

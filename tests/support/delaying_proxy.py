@@ -3,8 +3,6 @@
 ``delaying_proxy.py PORT SECONDS``: on 127.0.0.1; a client's first line says with whom it wants to be connected.
 """
 
-from __future__ import annotations
-
 import queue
 import socket
 import sys

@@ -1,7 +1,5 @@
 """The commands that pages show, and whether the command line would take them."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import shlex

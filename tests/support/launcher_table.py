@@ -1,7 +1,5 @@
 """The table of launchers: how a program is started, and which world comes of it, as docs/launchers.md shows it."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

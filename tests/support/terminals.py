@@ -1,7 +1,5 @@
 """A person at a terminal, for commands that need one."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import pty

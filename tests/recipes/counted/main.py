@@ -92,7 +92,22 @@ def divided(model: nn.Module) -> nn.Module:
     return fully_shard(model, mesh=of_one())
 
 
-def simple(model: Any, *, sizes: Callable[[int], int] = lambda _: BATCH, accumulate: int = 1, **more: Any) -> Script:
+Sizes = Callable[[int], int]  # of batches, or the samples of steps, by their number
+
+
+def usual(_number: int) -> int:
+    return BATCH
+
+
+def third_smaller(number: int) -> int:
+    return 3 if number % 3 == 2 else BATCH
+
+
+def ninth_smaller(number: int) -> int:
+    return 5 if number % 9 == 8 else BATCH
+
+
+def simple(model: Any, *, sizes: Sizes = usual, accumulate: int = 1, **more: Any) -> Script:
     """The usual loop: ``sizes`` of its batches by their number."""
     trained = more.pop("trained", model)
     optimizer = more.pop("optimizer", None) or sgd(trained)
@@ -102,17 +117,28 @@ def simple(model: Any, *, sizes: Callable[[int], int] = lambda _: BATCH, accumul
         optimizer.zero_grad()
         taken = 0
         for _ in range(accumulate):
-            images, labels = batch(sizes(number))
-            (functional.cross_entropy(model(images), labels) / accumulate).backward()
-            taken, number = taken + len(images), number + 1
+            (of_batch(model, sizes(number)) / accumulate).backward()
+            taken, number = taken + sizes(number), number + 1
         nn.utils.clip_grad_norm_(trained.parameters(), 1.0)
         optimizer.step()
         yield taken
 
 
-@script("script")
-def plain() -> Script:
-    return simple(net())
+def loop(model: Any, loss: Callable[[int], Any], *, samples: Sizes = usual, **more: Any) -> Script:
+    """One backward pass a step: ``loss`` of a step by its number."""
+    optimizer = more.pop("optimizer", None) or sgd(model)
+    yield stated(model, optimizer, **more)
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        loss(step).backward()
+        optimizer.step()
+        yield samples(step)
+
+
+def of_batch(model: Callable[[torch.Tensor], Any], size: int = BATCH) -> torch.Tensor:
+    """The loss of a batch."""
+    images, labels = batch(size)
+    return functional.cross_entropy(model(images), labels)
 
 
 class Fields(dict[str, torch.Tensor]):
@@ -129,14 +155,11 @@ class OfFields(Net):
 @script("hook 16")
 def fields() -> Script:
     model = OfFields()
-    optimizer = sgd(model)
-    yield stated(model, optimizer)
-    for step in range(STEPS):
-        images, labels = batch(3 if step % 3 == 2 else BATCH)
-        optimizer.zero_grad()
-        functional.cross_entropy(model(Fields(x=images)), labels).backward()
-        optimizer.step()
-        yield len(images)
+
+    def loss(step: int) -> torch.Tensor:
+        return of_batch(lambda images: model(Fields(x=images)), third_smaller(step))
+
+    return loop(model, loss, samples=third_smaller)
 
 
 @script("hook 16")
@@ -144,29 +167,7 @@ def compiled_around() -> Script:
     """A function around the model is compiled, anew for the second shape, and not for what a meter does."""
     model = net()
     loss = torch.compile(lambda images, labels: functional.cross_entropy(model(images), labels), backend="eager")
-    optimizer = sgd(model)
-    yield stated(model, optimizer)
-    for step in range(STEPS):
-        images, labels = batch(3 if step % 3 == 2 else BATCH)
-        optimizer.zero_grad()
-        loss(images, labels).backward()
-        optimizer.step()
-        yield len(images)
-
-
-@script("script")
-def stated_of_all_ranks() -> Script:
-    return simple(net(), size=64 * BATCH)
-
-
-@script("script")
-def stated_too_small() -> Script:
-    return simple(net(), size=BATCH // 2)
-
-
-@script("script")
-def accumulation_left_out() -> Script:
-    return simple(net(), accumulate=4)
+    return loop(model, lambda step: loss(*batch(third_smaller(step))), samples=third_smaller)
 
 
 @script(f"hook {BATCH}")
@@ -178,8 +179,7 @@ def accumulated_in_what_is_wrapped() -> Script:
     for _ in range(STEPS):
         optimizer.zero_grad()
         for called in (inner, model):
-            images, labels = batch()
-            functional.cross_entropy(called(images), labels).backward()
+            of_batch(called).backward()
         optimizer.step()
         yield 2 * BATCH
 
@@ -192,8 +192,7 @@ def judged_before_each_step() -> Script:
     yield stated(model, optimizer)
     for _ in range(STEPS):
         optimizer.zero_grad()
-        images, labels = batch()
-        functional.cross_entropy(model(images), labels).backward()
+        of_batch(model).backward()
         model(batch()[0]).argmax(1)
         optimizer.step()
         yield BATCH
@@ -209,68 +208,46 @@ def judged_at_the_end() -> Script:
         is_last = number % 10 == 9
         optimizer.zero_grad()
         for _ in range(2 if is_last else 4):
-            images, labels = batch()
-            functional.cross_entropy(model(images), labels).backward()
+            of_batch(model).backward()
         if is_last:
             model(batch()[0]).argmax(1)
         optimizer.step()
         yield (2 if is_last else 4) * BATCH
 
 
-class WithLoss(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.net = net()
-
-    def forward(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+class WithLoss(Net):
+    def forward(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
         return functional.cross_entropy(self.net(images), labels)
 
 
 @script("hook")
 def with_loss() -> Script:
-    model = WithLoss()
-    optimizer = sgd(model)
-    yield stated(model, optimizer)
-    for _ in range(STEPS):
-        images, labels = batch()
-        optimizer.zero_grad()
-        model(images, labels).backward()
-        optimizer.step()
-        yield BATCH
+    return loop(model := WithLoss(), lambda _: model(*batch()))
 
 
 @script(f"hook {BATCH}")
 def unlabelled_without_loss() -> Script:
     """A network is in a module of its loss, and takes three times as many images without labels by itself."""
     model = WithLoss()
-    optimizer = sgd(model)
-    yield stated(model, optimizer)
-    for _ in range(STEPS):
-        optimizer.zero_grad()
-        (model(*batch()) + model.net(batch(3 * BATCH)[0]).softmax(1).pow(2).mean()).backward()
-        optimizer.step()
-        yield 4 * BATCH
 
+    def loss(_step: int) -> Any:
+        return model(*batch()) + model.net(batch(3 * BATCH)[0]).softmax(1).pow(2).mean()
 
-@script("script")
-def smaller_last_batch() -> Script:
-    return simple(net(), sizes=lambda number: 3 if number % 3 == 2 else BATCH)
+    return loop(model, loss, samples=lambda _: 4 * BATCH)
 
 
 @script("script")
 def encoders_by_turns() -> Script:
     """Pairs for two encoders, and in each second step half as many of each alone: what the first is given is a part."""
     first, second = net(8), net(8)
-    optimizer = torch.optim.AdamW([*first.parameters(), *second.parameters()])
-    yield stated(first, optimizer)
-    for number in range(STEPS):
-        size = BATCH if number % 2 == 0 else BATCH // 2
+
+    def loss(step: int) -> torch.Tensor:
+        size = BATCH if step % 2 == 0 else BATCH // 2
         one, other = first(torch.randn(size, WIDTH)), second(torch.randn(size, WIDTH))
-        made = one + other if number % 2 == 0 else torch.cat([one, other])
-        optimizer.zero_grad()
-        (made.square().mean()).backward()
-        optimizer.step()
-        yield BATCH
+        made: torch.Tensor = one + other if step % 2 == 0 else torch.cat([one, other])
+        return made.square().mean()
+
+    return loop(first, loss, optimizer=torch.optim.AdamW([*first.parameters(), *second.parameters()]))
 
 
 @script("script")
@@ -313,19 +290,17 @@ def output_is_a_parameter() -> Script:
 def experts_in_a_list() -> Script:
     """What the first of four experts is given is a share of the batch."""
     experts, gate = [net() for _ in range(4)], nn.Linear(WIDTH, 4)
-    optimizer = torch.optim.Adam([each for one in (*experts, gate) for each in one.parameters()])
-    yield stated(experts[0], optimizer)
-    for _ in range(STEPS):
-        images, labels = batch()
+
+    def mixed(images: torch.Tensor) -> torch.Tensor:
         weights = gate(images).softmax(1)
         output = torch.zeros(BATCH, 10)
         for number, expert in enumerate(experts):
             mine = weights.argmax(1) == number
             output[mine] = expert(images[mine]) * weights[mine, number : number + 1]
-        optimizer.zero_grad()
-        functional.cross_entropy(output, labels).backward()
-        optimizer.step()
-        yield BATCH
+        return output
+
+    optimizer = torch.optim.Adam([each for one in (*experts, gate) for each in one.parameters()])
+    return loop(experts[0], lambda _: of_batch(mixed), optimizer=optimizer)
 
 
 def gradients_of_each_sample() -> Script:
@@ -345,16 +320,6 @@ def gradients_of_each_sample() -> Script:
         yield BATCH
 
 
-@script("hook")
-def private() -> Script:
-    return gradients_of_each_sample()
-
-
-@script(f"hook {BATCH}")
-def private_and_stated() -> Script:
-    return gradients_of_each_sample()
-
-
 @script("script")
 def beside_weights_of_a_byte() -> Script:
     """Frozen and of eight bits, of which torch does not say whether they are finite."""
@@ -370,9 +335,8 @@ def by_turns() -> Script:
     optimizers = sgd(model[0]), sgd(model[3])  # type: ignore[index]
     yield stated(model, optimizers[0])
     for number in range(2 * STEPS):
-        images, labels = batch()
         model.zero_grad()
-        functional.cross_entropy(model(images), labels).backward()
+        of_batch(model).backward()
         optimizers[number % 2].step()
         yield BATCH
 
@@ -385,8 +349,7 @@ def accumulated_in_a_closure() -> Script:
     yield stated(model, optimizer)
 
     def passed() -> torch.Tensor:
-        images, labels = batch()
-        loss = functional.cross_entropy(model(images), labels)
+        loss = of_batch(model)
         loss.backward()
         return loss
 
@@ -401,54 +364,24 @@ def accumulated_in_a_closure() -> Script:
 def encoder_layer_with_a_mask() -> Script:
     """With a hook, torch would compute its evaluation in another way, and train on another target."""
     layer = nn.TransformerEncoderLayer(16, 2, 32, 0.0, batch_first=True)
-    optimizer = torch.optim.SGD(layer.parameters(), 0.1)
-    yield stated(layer, optimizer)
-    for _ in range(STEPS):
+
+    def loss(_step: int) -> torch.Tensor:
         texts, mask = torch.randn(BATCH, 6, 16), torch.arange(6).expand(BATCH, 6) > 3
         layer.eval()
         with torch.no_grad():
             target = layer(texts, src_key_padding_mask=mask)
         layer.train()
-        optimizer.zero_grad()
-        ((layer(texts, src_key_padding_mask=mask) - target)[:, :4].square().mean()).backward()
-        optimizer.step()
-        yield BATCH
+        error: torch.Tensor = layer(texts, src_key_padding_mask=mask) - target
+        return error[:, :4].square().mean()
 
-
-@script("hook")
-def accumulated() -> Script:
-    return simple(ddp(net()), accumulate=4)
-
-
-@script(f"hook {4 * BATCH}")
-def accumulated_and_stated() -> Script:
-    return simple(net(), accumulate=4)
-
-
-@script("hook 1024")
-def compiled() -> Script:
-    return simple(torch.compile(ddp(net()), backend="aot_eager"))
-
-
-@script("script")
-def compiled_within() -> Script:
-    model = Net()
-    model.compile(backend="aot_eager")
-    return simple(model, size=64 * BATCH, sizes=lambda number: 5 if number % 9 == 8 else BATCH)
-
-
-@script("script")
-def compiled_inside_of_ddp() -> Script:
-    model = torch.compile(net(), backend="aot_eager")
-    return simple(ddp(model), sizes=lambda number: 5 if number % 9 == 8 else BATCH)
+    return loop(layer, loss, optimizer=torch.optim.SGD(layer.parameters(), 0.1))
 
 
 @script("script")
 def compiled_and_given_before() -> Script:
     """The meter is given what torch.compile wraps."""
     model = net()
-    whole = torch.compile(model, backend="aot_eager")
-    for step in simple(whole, trained=model):
+    for step in simple(aot(model), trained=model):
         yield {**step, "model": model} if isinstance(step, dict) else step
 
 
@@ -456,18 +389,12 @@ def compiled_and_given_before() -> Script:
 def compiled_step() -> Script:
     """The whole step is compiled: nothing of ours may be in it."""
     model = net()
-    optimizer = sgd(model)
 
     @torch.compile(backend="aot_eager", fullgraph=True)
     def loss(images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         return functional.cross_entropy(model(images), labels)
 
-    yield stated(model, optimizer)
-    for number in range(STEPS):
-        optimizer.zero_grad()
-        loss(*batch(BATCH if number != STEPS - 5 else 5)).backward()
-        optimizer.step()
-        yield BATCH
+    return loop(model, lambda step: loss(*batch(BATCH if step != STEPS - 5 else 5)))
 
 
 @script("script")
@@ -488,10 +415,18 @@ def compiled_whole() -> Script:
         yield BATCH
 
 
+def aot(model: nn.Module) -> Any:
+    return torch.compile(model, backend="aot_eager")
+
+
+def aot_within(model: nn.Module) -> Any:
+    model.compile(backend="aot_eager")
+    return model
+
+
 def compiled_late(compiled: Callable[[nn.Module], Any]) -> Script:
     """Eager at first: a hook of the model is then within what is compiled."""
-    model = Net()
-    late = model
+    model = late = Net()
 
     def called(images: torch.Tensor) -> Any:
         return late(images)
@@ -500,16 +435,6 @@ def compiled_late(compiled: Callable[[nn.Module], Any]) -> Script:
         yield {**each, "model": model} if isinstance(each, dict) else each
         if number == 2:
             late = compiled(model)
-
-
-@script("script")
-def compiled_after_steps() -> Script:
-    return compiled_late(lambda model: torch.compile(model, backend="aot_eager"))
-
-
-@script("script")
-def compiled_within_after_steps() -> Script:
-    return compiled_late(lambda model: model.compile(backend="aot_eager") or model)
 
 
 @script("hook")
@@ -537,17 +462,6 @@ def with_compiled_optimizer() -> Script:
     return simple(model, optimizer=optimizer)
 
 
-@script("script")
-def compiled_optimizer() -> Script:
-    return with_compiled_optimizer()
-
-
-@script("hook")
-def compiled_optimizer_unseen() -> Script:
-    """Torch calls no hook in what it compiled: no step is seen, and there is no figure."""
-    return with_compiled_optimizer()
-
-
 @script("hook")
 def mixed_precision() -> Script:
     model, scaler = net(), torch.amp.GradScaler("cpu", init_scale=2.0**8)
@@ -570,35 +484,28 @@ def mixed_precision() -> Script:
 def evaluates() -> Script:
     model = nn.Sequential(nn.Conv1d(1, 4, 3), nn.BatchNorm1d(4), nn.Flatten(), nn.Linear(4 * (WIDTH - 2), 10))
     average = torch.optim.swa_utils.AveragedModel(model)
-    optimizer = sgd(model)
-    yield stated(model, optimizer)
-    for step in range(STEPS):
-        images, labels = batch()
-        optimizer.zero_grad()
-        functional.cross_entropy(model(images[:, None]), labels).backward()
-        optimizer.step()
-        average.update_parameters(model)
-        if step % 5 == 4:
+    for steps, each in enumerate(loop(model, lambda _: of_batch(lambda images: model(images[:, None])))):
+        if steps:
+            average.update_parameters(model)
+        if steps and steps % 5 == 0:
             model.eval()
             with torch.no_grad():
                 model(torch.randn(100, 1, WIDTH))
             model.train()
-        yield BATCH
+        yield each
 
 
 @script("hook")
 def distilled() -> Script:
     teacher, model = net(), net()
-    optimizer = sgd(model)
-    yield stated(model, optimizer)
-    for _ in range(STEPS):
+
+    def loss(_step: int) -> torch.Tensor:
         images, _labels = batch()
         with torch.no_grad():
             wanted = teacher(images).softmax(1)
-        optimizer.zero_grad()
-        functional.kl_div(model(images).log_softmax(1), wanted).backward()
-        optimizer.step()
-        yield BATCH
+        return functional.kl_div(model(images).log_softmax(1), wanted)
+
+    return loop(model, loss)
 
 
 @script(f"hook {BATCH}")
@@ -607,12 +514,6 @@ def traced() -> Script:
     for step in simple(model := net()):
         yield step
         torch.jit.trace(model, batch()[0], check_trace=False)
-
-
-@script(f"hook {BATCH}")
-def within_torchscript() -> Script:
-    """What TorchScript has compiled takes no hook."""
-    return simple(torch.jit.script(Net()))
 
 
 @script("hook")
@@ -657,19 +558,12 @@ def several_optimizers(made: Callable[[int], torch.optim.Optimizer], model: nn.M
     """``made``: the optimizer of a step."""
     yield stated(model, made(0))
     for number in range(STEPS):
-        images, labels = batch()
         optimizer = made(number)
         optimizer.zero_grad()
-        functional.cross_entropy(model(images), labels).backward()
+        of_batch(model).backward()
         optimizer.step()
         del optimizer
         yield BATCH
-
-
-@script(f"hook {BATCH}")
-def restarted() -> Script:
-    """A new optimizer for each step."""
-    return several_optimizers(lambda _: sgd(model), model := net())
 
 
 @script(f"hook {BATCH}")
@@ -703,14 +597,7 @@ def shared_trunk() -> Script:
     trunk = nn.Linear(WIDTH, WIDTH)
     models = nn.Sequential(trunk, net()), nn.Sequential(trunk, net())
     optimizer = torch.optim.SGD(dict.fromkeys([*models[0].parameters(), *models[1].parameters()]), lr=0.01)
-    yield stated(models[0], optimizer)
-    for _ in range(STEPS):
-        optimizer.zero_grad()
-        sum(
-            functional.cross_entropy(each(images), labels) for each in models for images, labels in [batch()]
-        ).backward()
-        optimizer.step()
-        yield 2 * BATCH
+    return loop(models[0], lambda _: sum(map(of_batch, models)), optimizer=optimizer, samples=lambda _: 2 * BATCH)
 
 
 def gan(*, apart: bool) -> Script:
@@ -736,21 +623,6 @@ def gan(*, apart: bool) -> Script:
         yield BATCH
 
 
-@script("hook")
-def adversarial() -> Script:
-    return gan(apart=False)
-
-
-@script("hook")
-def adversarial_apart() -> Script:
-    return gan(apart=True)
-
-
-@script(f"hook {BATCH}")
-def adversarial_and_stated() -> Script:
-    return gan(apart=True)
-
-
 def projected(model: nn.Module) -> Script:
     """The first pass is for an adversarial example; gradients are set to zero, and not to None."""
     optimizer = sgd(model)
@@ -762,11 +634,6 @@ def projected(model: nn.Module) -> Script:
         optimizer.step()
         optimizer.zero_grad(set_to_none=False)
         yield BATCH
-
-
-@script(f"hook {BATCH}")
-def projected_and_stated() -> Script:
-    return projected(net())
 
 
 @script("hook")
@@ -783,16 +650,6 @@ def compiled_and_divided() -> Script:
     model = nn.Sequential(Net(), nn.ReLU(), net(inputs=10))
     model[0].compile(backend="aot_eager", fullgraph=True)
     return simple(divided(model))
-
-
-@script(f"hook {BATCH}")
-def projected_divided_and_stated() -> Script:
-    return projected(divided(net()))
-
-
-@script("hook")
-def projected_divided() -> Script:
-    return projected(divided(net()))
 
 
 @script("hook")
@@ -849,16 +706,6 @@ def perturbed() -> Script:
         yield BATCH
 
 
-@script("hook")
-def perturbed_twice() -> Script:
-    return perturbed()
-
-
-@script(f"hook {2 * BATCH}")
-def perturbed_and_stated_of_two_ranks() -> Script:
-    return perturbed()
-
-
 class Average(nn.Module):
     """Holds the model beside its average, and is never called."""
 
@@ -898,14 +745,13 @@ def sharpness_aware() -> Script:
 @script("hook")
 def two_views() -> Script:
     model = net()
-    optimizer = sgd(model)
-    yield stated(model, optimizer)
-    for _ in range(STEPS):
+
+    def loss(_step: int) -> torch.Tensor:
         images, _labels = batch()
-        optimizer.zero_grad()
-        (model(images) - model(images + 0.1 * torch.randn_like(images))).square().mean().backward()
-        optimizer.step()
-        yield BATCH
+        apart: torch.Tensor = model(images) - model(images + 0.1 * torch.randn_like(images))
+        return apart.square().mean()
+
+    return loop(model, loss)
 
 
 @script("hook")
@@ -978,25 +824,11 @@ def solved_with_the_adjoint() -> Script:
 
 def checkpointed(*, reentrant: bool) -> Script:
     model = net()
-    optimizer = sgd(model)
-    yield stated(model, optimizer)
-    for _ in range(STEPS):
-        images, labels = batch()
-        optimizer.zero_grad()
-        output = checkpoint(model, images.requires_grad_(), use_reentrant=reentrant)
-        functional.cross_entropy(output, labels).backward()
-        optimizer.step()
-        yield BATCH
 
+    def recomputed(images: torch.Tensor) -> Any:
+        return checkpoint(model, images.requires_grad_(), use_reentrant=reentrant)
 
-@script("hook")
-def recomputed() -> Script:
-    return checkpointed(reentrant=False)
-
-
-@script("hook")
-def recomputed_reentrant() -> Script:
-    return checkpointed(reentrant=True)
+    return loop(model, lambda _: of_batch(recomputed))
 
 
 @script("hook")
@@ -1036,72 +868,40 @@ class Cells(nn.Module):
 
 def text(*, time_major: bool, length: int = 7, **more: Any) -> Script:
     model = Recurrent(batch_first=not time_major)
-    optimizer = sgd(model)
-    yield stated(model, optimizer, **more)
-    for _ in range(STEPS):
+
+    def loss(_step: int) -> torch.Tensor:
         tokens = torch.randint(50, (length, BATCH) if time_major else (BATCH, length))
-        optimizer.zero_grad()
-        functional.cross_entropy(model(tokens)["logits"].flatten(0, 1), tokens.flatten()).backward()
-        optimizer.step()
-        yield length * BATCH if more else BATCH
+        return functional.cross_entropy(model(tokens)["logits"].flatten(0, 1), tokens.flatten())
 
-
-@script("hook")
-def time_major() -> Script:
-    return text(time_major=True)
-
-
-@script("script")
-def time_major_and_stated() -> Script:
-    return text(time_major=True)
+    return loop(model, loss, samples=lambda _: length * BATCH if more else BATCH, **more)
 
 
 @script("script")
 def time_as_long_as_the_batch() -> Script:
     """(time, batch) by cells, which do not say so, in as many steps of time as sequences; an epoch's last has fewer."""
     model = Cells()
-    optimizer = sgd(model)
-    yield stated(model, optimizer)
-    for step in range(STEPS):
+
+    def loss(step: int) -> torch.Tensor:
         tokens = torch.randint(50, (BATCH if step % 5 else 3, BATCH))
-        optimizer.zero_grad()
-        functional.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten()).backward()
-        optimizer.step()
-        yield BATCH
+        return functional.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten())
+
+    return loop(model, loss)
 
 
-def as_long_as_stated(model: nn.Module, batches: list[int], *, ends: bool) -> Script:
+def as_long_as_stated(model: nn.Module, batches: list[int], *, ends: bool = False) -> Script:
     """(time, batch) in BATCH steps of time, which a user has stated."""
-    optimizer = sgd(model)
-    yield stated(model, optimizer)
-    for batch in batches:
-        tokens = torch.randint(50, (BATCH, batch))
-        wanted = tokens[-1] if ends else tokens.flatten()
-        optimizer.zero_grad()
-        functional.cross_entropy(model(tokens).flatten(0, -2), wanted).backward()
-        optimizer.step()
-        yield batch
+
+    def loss(step: int) -> torch.Tensor:
+        tokens = torch.randint(50, (BATCH, batches[step]))
+        return functional.cross_entropy(model(tokens).flatten(0, -2), tokens[-1] if ends else tokens.flatten())
+
+    return loop(model, loss, samples=batches.__getitem__)
 
 
 class Ends(Cells):
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         by_time: torch.Tensor = super().forward(tokens)
         return by_time[-1]
-
-
-@script(f"hook {BATCH}")
-def time_stated() -> Script:
-    return as_long_as_stated(Cells(), [5] * STEPS, ends=False)
-
-
-@script(f"hook {BATCH}")
-def time_stated_for_a_class() -> Script:
-    return as_long_as_stated(Ends(), [5] * STEPS, ends=True)
-
-
-@script(f"hook {BATCH}")
-def time_as_long_as_the_first_batches() -> Script:
-    return as_long_as_stated(Cells(), [BATCH] * 12 + [5] * (STEPS - 12), ends=False)
 
 
 class Places(Cells):
@@ -1113,79 +913,88 @@ class Places(Cells):
         return out
 
 
-@script(f"hook {BATCH}")
-def time_stated_and_written() -> Script:
-    return as_long_as_stated(Places(), [5] * STEPS, ends=False)
-
-
 @script("hook")
 def temperature_first() -> Script:
     """Of no module, though an optimizer's first parameter."""
     model, temperature = net(), nn.Parameter(torch.zeros(()))
-    optimizer = torch.optim.SGD([temperature, *model.parameters()], lr=0.01)
-    yield stated(model, optimizer)
-    for _ in range(STEPS):
-        optimizer.zero_grad()
-        loss = functional.cross_entropy(model(torch.randn(BATCH, WIDTH)) * temperature.exp(), torch.arange(BATCH) % 10)
-        loss.backward()
-        optimizer.step()
-        yield BATCH
+
+    def loss(_step: int) -> torch.Tensor:
+        return functional.cross_entropy(model(torch.randn(BATCH, WIDTH)) * temperature.exp(), torch.arange(BATCH) % 10)
+
+    return loop(model, loss, optimizer=torch.optim.SGD([temperature, *model.parameters()], lr=0.01))
 
 
-@script("hook")
-def batch_major() -> Script:
-    return text(time_major=False)
-
-
-@script("script")
-def tokens() -> Script:
-    return text(time_major=True, unit="tokens", size=7 * BATCH)
+class OfMapping(Net):
+    def forward(self, given: dict[str, torch.Tensor]) -> torch.Tensor:
+        return functional.cross_entropy(self.net(given["inputs"]), given["labels"])
 
 
 @script("hook")
 def mapping() -> Script:
     """Of a batch as one mapping, as many models of text take it."""
+    return loop(model := OfMapping(), lambda _: model(dict(zip(("inputs", "labels"), batch(), strict=True))))
 
-    class OfMapping(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.net = net()
 
-        def forward(self, given: dict[str, torch.Tensor]) -> torch.Tensor:
-            return functional.cross_entropy(self.net(given["inputs"]), given["labels"])
-
-    model = OfMapping()
-    optimizer = sgd(model)
-    yield stated(model, optimizer)
-    for _ in range(STEPS):
-        images, labels = batch()
-        optimizer.zero_grad()
-        model({"inputs": images, "labels": labels}).backward()
-        optimizer.step()
-        yield BATCH
+class OfGraphs(Net):
+    def forward(self, nodes: torch.Tensor, edges: torch.Tensor) -> Any:  # type: ignore[override]
+        return self.net(nodes).index_add(0, edges[0], self.net(nodes)[edges[1]])
 
 
 @script("hook")
 def graphs() -> Script:
     """Of graphs whose nodes lie one after another: as many as the first dimension are nodes."""
-
-    class OfGraphs(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.net = net()
-
-        def forward(self, nodes: torch.Tensor, edges: torch.Tensor) -> torch.Tensor:
-            return self.net(nodes).index_add(0, edges[0], self.net(nodes)[edges[1]])
-
     model = OfGraphs()
-    optimizer = sgd(model)
-    yield stated(model, optimizer)
-    for _ in range(STEPS):
+
+    def loss(_step: int) -> torch.Tensor:
         nodes, labels = batch(int(torch.randint(100, 200, ())))
-        optimizer.zero_grad()
-        functional.cross_entropy(model(nodes, torch.randint(len(nodes), (2, 300))), labels).backward()
-        optimizer.step()
-        yield BATCH
+        return functional.cross_entropy(model(nodes, torch.randint(len(nodes), (2, 300))), labels)
+
+    return loop(model, loss)
+
+
+SCRIPTS |= {
+    "plain": ("script", lambda: simple(net())),
+    "stated_of_all_ranks": ("script", lambda: simple(net(), size=64 * BATCH)),
+    "stated_too_small": ("script", lambda: simple(net(), size=BATCH // 2)),
+    "smaller_last_batch": ("script", lambda: simple(net(), sizes=third_smaller)),
+    "accumulation_left_out": ("script", lambda: simple(net(), accumulate=4)),
+    "accumulated": ("hook", lambda: simple(ddp(net()), accumulate=4)),
+    "accumulated_and_stated": (f"hook {4 * BATCH}", lambda: simple(net(), accumulate=4)),
+    "compiled": ("hook 1024", lambda: simple(aot(ddp(net())))),
+    "compiled_inside_of_ddp": ("script", lambda: simple(ddp(aot(net())), sizes=ninth_smaller)),
+    "compiled_within": ("script", lambda: simple(aot_within(Net()), size=64 * BATCH, sizes=ninth_smaller)),
+    "compiled_after_steps": ("script", lambda: compiled_late(aot)),
+    "compiled_within_after_steps": ("script", lambda: compiled_late(aot_within)),
+    "compiled_optimizer": ("script", with_compiled_optimizer),
+    # Torch calls no hook in what it compiled: no step is seen, and there is no figure.
+    "compiled_optimizer_unseen": ("hook", with_compiled_optimizer),
+    # What TorchScript has compiled takes no hook.
+    "within_torchscript": (f"hook {BATCH}", lambda: simple(torch.jit.script(Net()))),
+    "private": ("hook", gradients_of_each_sample),
+    "private_and_stated": (f"hook {BATCH}", gradients_of_each_sample),
+    "adversarial": ("hook", lambda: gan(apart=False)),
+    "adversarial_apart": ("hook", lambda: gan(apart=True)),
+    "adversarial_and_stated": (f"hook {BATCH}", lambda: gan(apart=True)),
+    "projected_and_stated": (f"hook {BATCH}", lambda: projected(net())),
+    "projected_divided": ("hook", lambda: projected(divided(net()))),
+    "projected_divided_and_stated": (f"hook {BATCH}", lambda: projected(divided(net()))),
+    # A new optimizer for each step.
+    "restarted": (f"hook {BATCH}", lambda: several_optimizers(lambda _: sgd(model), model := net())),
+    "perturbed_twice": ("hook", perturbed),
+    "perturbed_and_stated_of_two_ranks": (f"hook {2 * BATCH}", perturbed),
+    "recomputed": ("hook", lambda: checkpointed(reentrant=False)),
+    "recomputed_reentrant": ("hook", lambda: checkpointed(reentrant=True)),
+    "time_major": ("hook", lambda: text(time_major=True)),
+    "time_major_and_stated": ("script", lambda: text(time_major=True)),
+    "batch_major": ("hook", lambda: text(time_major=False)),
+    "tokens": ("script", lambda: text(time_major=True, unit="tokens", size=7 * BATCH)),
+    "time_stated": (f"hook {BATCH}", lambda: as_long_as_stated(Cells(), [5] * STEPS)),
+    "time_stated_for_a_class": (f"hook {BATCH}", lambda: as_long_as_stated(Ends(), [5] * STEPS, ends=True)),
+    "time_stated_and_written": (f"hook {BATCH}", lambda: as_long_as_stated(Places(), [5] * STEPS)),
+    "time_as_long_as_the_first_batches": (
+        f"hook {BATCH}", lambda: as_long_as_stated(Cells(), [BATCH] * 12 + [5] * (STEPS - 12)),
+    ),
+}  # fmt: skip
 
 
 def state_of(trained: dict[str, Any]) -> str:

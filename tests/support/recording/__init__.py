@@ -1,7 +1,5 @@
 """Job scripts run by a real bash, with recorders in the place of the scheduler, the container and the launcher."""
 
-from __future__ import annotations
-
 import atexit
 import os
 import shutil

@@ -6,8 +6,6 @@ job's, as real ones do, unless an option carries the job's by name. A new runtim
 container command ends with the shell of ``runner.backends.runtimes.common``.
 """
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 from functools import cache

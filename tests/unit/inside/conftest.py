@@ -1,7 +1,5 @@
 """What several tests of the programs in a job's tasks share."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

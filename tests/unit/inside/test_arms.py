@@ -1,7 +1,5 @@
 """The arms of a benchmark take turns so that a drift is the same in all, and leave what the judge reads."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Bandwidths from raw times, as nccl-tests define them, and summaries of a rank's own times."""
 
-from __future__ import annotations
-
 import argparse
 
 import pytest

@@ -1,7 +1,5 @@
 """GPUs, processors and ports of whole nodes, as the launcher finds them in the node's own files."""
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 

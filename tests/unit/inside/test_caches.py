@@ -1,7 +1,5 @@
 """A job's caches on a node: a directory of its own, shared by its ranks, removed by the last of them."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """What the launcher sees of its program's connections: real sockets, real processes."""
 
-from __future__ import annotations
-
 import random
 import signal
 import subprocess

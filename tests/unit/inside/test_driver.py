@@ -1,7 +1,5 @@
 """What a job on GPUs needs of NVIDIA's driver, and whether what the driver says is enough."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

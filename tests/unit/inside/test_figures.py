@@ -1,7 +1,5 @@
 """What a benchmark leaves of its window is what the judge reads; what it prints is no figure."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

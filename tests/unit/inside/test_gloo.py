@@ -1,7 +1,5 @@
 """A Horovod that cannot meet in the rendezvous stops a measurement in words, before each rank is a world of its own."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What a program ran with, as its own Python saw it."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Which rank of which world a task is, and which variables a program gets."""
 
-from __future__ import annotations
-
 import os
 import socket
 

@@ -1,7 +1,5 @@
 """Warm-up and window last as long as a figure needs; a command line that makes no sense is refused in words."""
 
-from __future__ import annotations
-
 import argparse
 import math
 from random import Random

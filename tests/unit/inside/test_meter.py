@@ -1,7 +1,5 @@
 """The meter of a user's script, without a framework: what it counts, what it leaves, how it ends."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

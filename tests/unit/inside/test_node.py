@@ -1,7 +1,5 @@
 """Counters of a fabric's ports and the state of a node's processors, from files as the kernel lays them out."""
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The launcher's program hears notices of the time limit where it listens, and has no variable that was unset."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

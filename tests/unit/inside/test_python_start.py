@@ -3,8 +3,6 @@
 These stand-ins have the names that the hook looks for; what it sees of real ones stands in docs/proofs.md.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

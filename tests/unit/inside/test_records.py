@@ -1,7 +1,5 @@
 """Records: whole or not at all, and as schema.json says."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

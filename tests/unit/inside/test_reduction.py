@@ -1,7 +1,5 @@
 """What shows that divided gradients were reduced: sums in buckets, over ranks that keep parts of a vector."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The rendezvous server, asked as Horovod's client asks; a rank that joins compares its clock with rank 0's."""
 
-from __future__ import annotations
-
 import json
 import socket
 import threading

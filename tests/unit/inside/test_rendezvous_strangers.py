@@ -1,7 +1,5 @@
 """The rendezvous among strangers: whatever anyone sends or does not send, the ranks of the job meet."""
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 import os

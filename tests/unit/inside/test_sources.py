@@ -1,7 +1,5 @@
 """Which files of a program are known when it starts."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

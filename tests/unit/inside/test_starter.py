@@ -1,7 +1,5 @@
 """What a starter of ranks is given where it runs: arguments, in a shell script by functions; its ranks get nothing."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Data to train on that is drawn: equal everywhere, and not to be learnt by counting."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import sys

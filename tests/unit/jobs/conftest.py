@@ -1,7 +1,5 @@
 """Run directories of this folder's tests, in a state of their own."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

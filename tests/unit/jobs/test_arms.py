@@ -1,7 +1,5 @@
 """Arms that took turns in one run: their figures come from the raw records, and records that disagree prove nothing."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 import struct

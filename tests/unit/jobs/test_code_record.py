@@ -1,7 +1,5 @@
 """The record of the user's code: what it says of every kind of repository, and that none can run anything."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

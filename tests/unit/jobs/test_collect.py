@@ -1,7 +1,5 @@
 """What is read out of a run directory: logs, records, and why containers did not start."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """What differs between runs is named, and for each fact the questions that it decides."""
 
-from __future__ import annotations
-
 import dataclasses
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What runs have cost, and what RUNNER_BUDGET leaves."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import msgspec

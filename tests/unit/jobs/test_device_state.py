@@ -1,7 +1,5 @@
 """What the state of GPUs and processors adds to a figure."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

@@ -1,7 +1,5 @@
 """The run directory: made whole, found by what a user has at hand, and what of it can be read."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import stat

@@ -1,7 +1,5 @@
 """From site, recipe and runs to an expectation: each input with its source, and each missing one with its way out."""
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Sequence

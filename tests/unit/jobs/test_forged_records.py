@@ -3,8 +3,6 @@
 A forger who writes every record of every rank alike is not kept out, and nothing claims so.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The GPU of each rank while the job runs: joined by its UUID, and named by its node and number where that fails."""
 
-from __future__ import annotations
-
 import time
 
 import msgspec

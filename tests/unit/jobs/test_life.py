@@ -3,8 +3,6 @@
 The scheduler is this machine's own, which knows a job by its exit marker; time passes on a clock of the test.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time

@@ -1,7 +1,5 @@
 """Which logs of a run are shown, how they are read from their ends, and the last output."""
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The verdict on a run that the meter measured: proven as any figure, and labelled where it is not."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

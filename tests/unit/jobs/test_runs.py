@@ -1,7 +1,5 @@
 """Which run a user means, and lists of runs and of the images that they use, with no more asked for than is wanted."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """From a submission to the state of its job, also of a launch in a study's one allocation."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Which way data took between nodes: proven by NCCL's log or by the ports' counters, or UNPROVEN; seldom a fault."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

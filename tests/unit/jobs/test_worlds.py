@@ -1,7 +1,5 @@
 """Which worlds a run's programs formed, and what the verdict says of them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

@@ -296,6 +296,11 @@ SOUND: list[tuple[str, ...]] = [
     ("ddp", "local_rank = int(os.environ[\"LOCAL_RANK\"])",
      "me, local_rank = (int(os.environ[name]) for name in (\"RANK\", \"LOCAL_RANK\"))"),
     ("ddp", "        loss = criterion", "        with torch.no_grad(): model.module(x)\n        loss = criterion"),
+    ("ddp", "model = DDP(Net().to(local_rank), device_ids=[local_rank])",
+     "nets = {'g': Net().to(local_rank)}\nfor name in nets:\n"
+     "    nets[name] = DDP(nets[name], device_ids=[local_rank])\nmodel = nets['g']"),
+    ("horovod", PARAMETERS, "if hvd.rank() == 0:\n    hvd.broadcast_object(model.state_dict(), root_rank=0)\n"
+     f"else:\n    model.load_state_dict(hvd.broadcast_object(None, root_rank=0))\n{PARAMETERS}"),
     ("ddp", "sampler = DistributedSampler(dataset)", LOADERS, "sampler.set_epoch", "samplers['train'].set_epoch",
      "loader = DataLoader(dataset, batch_size=32, sampler=sampler)\n", "", "in loader:", "in loaders['train']:"),
     ("horovod", "import horovod.torch as hvd\nimport torch",

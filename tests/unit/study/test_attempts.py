@@ -1,7 +1,5 @@
 """Which launches may be started again, and what becomes of a submission that was cut off at any point."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections import deque

@@ -1,7 +1,5 @@
 """What was launched cannot be unmade: a run that is gone, or a log that was changed, stays to be seen."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """What a study is expected to cost, each way, and which way is taken."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 

@@ -1,7 +1,5 @@
 """A study as it stands, from its runs' verdicts: what is proven makes points, and nothing else does."""
 
-from __future__ import annotations
-
 import math
 import os
 import re

@@ -1,7 +1,5 @@
 """A study in one allocation: its cost, its time limit, where its launches run, and those whose turn never came."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

@@ -1,7 +1,5 @@
 """From a question to launches: which, in which order, under which names, and with which options; and what is none."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

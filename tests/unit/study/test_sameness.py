@@ -2,8 +2,6 @@
 where each rank had the same node, GPU, processors and ports.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

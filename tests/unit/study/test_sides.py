@@ -1,7 +1,5 @@
 """Studies compared and exported: point by point, by settings, and only what is measured."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

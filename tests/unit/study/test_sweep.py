@@ -1,7 +1,5 @@
 """Sweeps on a Slurm that stand-ins play, and on this machine: submitted, half submitted, found and cancelled."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A user's program is measured without being asked; one that has nothing to measure is not launched again and again."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
