@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from runner.checks.limits import storage_findings
-from runner.checks.registry import Observed, Workspace
+from runner.checks.limits import check_storage
+from runner.checks.registry import Case, Observed, Workspace
 from runner.cli import run
 from runner.model.plan import PlannedImage
 from runner.model.request import Mount, Request
@@ -58,7 +58,7 @@ def findings_of(observed: Observed, image: str = ELSEWHERE, walltime_s: int = 60
     planned_image = PlannedImage("i", "", image, size_bytes=7_100_000_000)
     request = Request(gpus=2, walltime_s=walltime_s, mounts=(Mount("/data/horse/ws/marie-test-workspace/in", "/in"),))
     planned = plan(PROGRAM, facts, request, planned_image)
-    return {finding.code: finding.severity for finding in storage_findings(planned, facts, observed)}
+    return {finding.code: finding.severity for finding in check_storage(Case(planned, facts, observed))}
 
 
 @pytest.mark.parametrize(
