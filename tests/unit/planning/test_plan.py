@@ -27,6 +27,7 @@ from runner.recipes import loader as recipes
 from runner.recipes.loader import read_recipe
 from runner.sites import loader as sites
 from tests.support.plans import RECIPE, SITE
+from tests.support.shell_files import stand_in
 
 IMAGE = PlannedImage(reference="img:tag", digest="sha256:ab", path="/store/x.sqsh")
 # Slurm's own count of a node's CPUs is divided; none is requested.
@@ -273,11 +274,8 @@ def clients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A scontrol that knows job 7."""
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     monkeypatch.delenv("SLURM_STEP_ID", raising=False)
-    (tmp_path / "scontrol").write_text(
-        f'#!/bin/sh\ncase $* in *hostnames*01-02*) echo n01; echo n02;; *hostnames*) echo "$3";;'
-        f" *) cat '{tmp_path}/answer';; esac\n"
-    )
-    (tmp_path / "scontrol").chmod(0o755)
+    names = 'case $* in *hostnames*01-02*) echo n01; echo n02;; *hostnames*) echo "$3";;'
+    stand_in(tmp_path, "scontrol", f"{names} *) cat '{tmp_path}/answer';; esac")
     (tmp_path / "answer").write_text(SHOWN.format(state="RUNNING"))
     return tmp_path
 
@@ -296,7 +294,7 @@ def test_no_allocation_an_ended_one_and_a_silent_slurm(clients: Path, monkeypatc
     (clients / "answer").write_text(SHOWN.format(state="COMPLETED"))
     with pytest.raises(RefusedError, match="COMPLETED"):
         allocation(clients, SITE)
-    (clients / "scontrol").write_text("#!/bin/sh\necho 'Unable to contact slurm controller' >&2; exit 1\n")
+    stand_in(clients, "scontrol", "echo 'Unable to contact slurm controller' >&2; exit 1")
     with pytest.raises(UnknownStateError, match="does not answer"):
         allocation(clients, SITE)
     with pytest.raises(RefusedError, match="scontrol was not found"):
@@ -308,9 +306,7 @@ def test_no_allocation_an_ended_one_and_a_silent_slurm(clients: Path, monkeypatc
 def test_the_line_that_holds_an_allocation_has_the_jobs_shape(tmp_path: Path) -> None:
     """Pasted into a shell, where a constraint of two features must not send salloc into the background."""
     shaped = msgspec.structs.replace(planned(8, 2), directives=(("constraint", "gpu&hbm40g"),), account="a")
-    stub = tmp_path / "salloc"
-    stub.write_text("#!/bin/sh\nprintf '%s\\n' \"$@\"\n")
-    stub.chmod(0o755)
+    stand_in(tmp_path, "salloc", "printf '%s\\n' \"$@\"")
     line = salloc(shaped, runtime("pyxis").step(shaped))
     shell = subprocess.run(["bash", "-c", f"PATH={tmp_path}; {line}"], capture_output=True, text=True, check=True)
     assert shell.stdout.split() == [

@@ -16,6 +16,7 @@ from runner.preparation.site import with_user_values
 from runner.recipes.loader import recipe_of
 from runner.setup.machine import missing_modules
 from runner.sites.loader import Machine, fit_to_machine, read_site, this_machine
+from tests.support.shell_files import stand_in
 
 CONFIG = UserConfig(account="m1234", sites={"perlmutter": AtSite(account="there", scratch="/s/elvis")})
 
@@ -45,13 +46,9 @@ def test_this_machine_gets_the_first_runtime_that_is_installed() -> None:
     assert "apt-get install" in caught.value.fix
 
 
-def test_an_environment_is_native_and_excludes_an_image() -> None:
+def test_an_environment_is_native() -> None:
     chosen = choices("local", Request(gpus=1, env_name="mine"), "python3")
     assert (chosen.runtime, chosen.environment) == ("native", "mine")
-    with pytest.raises(UsageError, match="either in an environment or in an image"):
-        choices("local", Request(gpus=1, env_name="mine", image="i"), "python3")
-    with pytest.raises(UsageError, match="pyxis runs images, not environments"):
-        choices("technion", Request(gpus=1, env_name="mine", runtime="pyxis"))
 
 
 def test_listed_hosts_give_the_site_its_shape() -> None:
@@ -143,10 +140,8 @@ def test_what_a_python_lacks_is_reported_with_its_fix(monkeypatch: pytest.Monkey
 def test_modules_in_the_users_directory_are_not_imported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "importlib.py").write_text("raise SystemExit('run as another user')")
     monkeypatch.chdir(tmp_path)
-    python = tmp_path / "python3"
-    python.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')  # no package has imported it before
-    python.chmod(0o755)
-    assert missing_modules(("json",), python) == ("", "")
+    stand_in(tmp_path, "python3", f'exec {sys.executable} -S "$@"')  # no package has imported it before
+    assert missing_modules(("json",), tmp_path / "python3") == ("", "")
 
 
 @pytest.mark.parametrize(
