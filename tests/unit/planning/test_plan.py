@@ -179,13 +179,9 @@ def test_impossible_names_and_mounts_are_refused(asked: dict[str, Any], says: st
         plan(RECIPE, SITE, Request(gpus=1, **asked), IMAGE)
 
 
-def test_the_site_chooses_the_tag_and_the_user_the_image() -> None:
-    assert image_reference(RECIPE, SITE, Request(gpus=1)) == "img:tag"
-    assert image_reference(RECIPE, SITE, Request(gpus=1, image="other:1")) == "other:1"
-
-
-def test_each_recipe_has_an_image_with_a_tag_at_each_site() -> None:
+def test_each_recipe_has_an_image_with_a_tag_at_each_site_unless_the_user_names_one() -> None:
     """The one that a plain ``build`` makes, unless the site says another."""
+    assert image_reference(RECIPE, SITE, Request(gpus=1, image="other:1")) == "other:1"
     for recipe in (read_recipe(name).recipe for name in recipes.names()):
         usual = "25.02-tf2-py3" if recipe.image.endswith("tensorflow") else "25.02-py3"
         for site in map(sites.read_site, sites.names()):
