@@ -39,17 +39,6 @@ def script_of(planned: Plan) -> str:
 
 
 @pytest.mark.parametrize(
-    ("gpus", "tasks", "cpus", "memory_mb", "whole"), [(16, (8, 8), 32, 0, True), (2, (2,), 32, 250_000, False)]
-)
-def test_whole_nodes_take_all_memory_and_a_part_of_one_its_share(
-    gpus: int, tasks: tuple[int, ...], cpus: int, memory_mb: int, whole: bool
-) -> None:
-    made = plan(RECIPE, SITE, Request(gpus=gpus), IMAGE)
-    assert (made.tasks_per_node, made.gpus_per_node, made.cpus_per_task) == (tasks, tasks[0], cpus)
-    assert (made.memory_mb, made.whole_nodes) == (memory_mb, whole)
-
-
-@pytest.mark.parametrize(
     ("asked", "divided"),
     [
         ({"gpus": 16}, True),
@@ -102,13 +91,6 @@ def test_user_wins_over_recipe_over_site_and_nccls_log_is_for_jobs_of_several_no
     site: Any, user: dict[str, str], env: dict[str, str]
 ) -> None:
     assert dict(plan(RECIPE, site, Request(gpus=1, env=tuple(user.items())), IMAGE).env) == env
-
-
-def test_options_become_arguments_in_the_recipes_order() -> None:
-    request = Request(gpus=1, options=(("compile", "true"), ("lr", "-1")), arguments=("--extra", "a b"))
-    assert plan(RECIPE, SITE, request, IMAGE).program == (
-        "python3", "main.py", "--model", "resnet50", "--batch", "2", "--compile", "--lr=-1", "--extra", "a b",
-    )  # fmt: skip
 
 
 TENSORFLOW, LIGHTNING = read_recipe("horovod-tensorflow").recipe, read_recipe("lightning").recipe
