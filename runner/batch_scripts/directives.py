@@ -201,11 +201,7 @@ def variables(options: Mapping[str, str], of: Shape) -> dict[str, str]:
         **dict.fromkeys(("SLURM_NNODES", "SLURM_JOB_NUM_NODES"), of.nodes),
         **dict.fromkeys(("SLURM_NTASKS", "SLURM_NPROCS"), tasks),
         "SLURM_GPUS_ON_NODE": of.gpus_per_node,
-        "SLURM_NTASKS_PER_NODE": options.get("ntasks-per-node"),
-        "SLURM_CPUS_PER_TASK": options.get("cpus-per-task"),
-        "SLURM_GPUS_PER_NODE": options.get("gpus-per-node"),
-        "SLURM_GPUS_PER_TASK": options.get("gpus-per-task"),
-        "SLURM_GPUS": options.get("gpus"),
+        **{name: options.get(option) for name, option in ONLY_WITH.items()},
         **dict.fromkeys(BY_TASK, "0"),
     }
     return {name: str(value) for name, value in known.items() if value}

@@ -96,15 +96,7 @@ def check_horovod(case: Case) -> Iterator[Finding]:
     neither. Horovod checks no launch of its kernels, so that a missing one leaves gradients unreduced, and nothing says
     so.
     """
-    yield from horovod_findings(case.plan, job_hardware(case.plan, case.site), case.observed.horovod_use)
-
-
-def horovod_findings(plan: Plan, hardware: Hardware, use: str) -> Iterator[Finding]:
-    """What does not fit.
-
-    Args:
-        use: where the user's program uses Horovod; empty where it is not known to.
-    """
+    plan, use, hardware = case.plan, case.observed.horovod_use, job_hardware(case.plan, case.site)
     if plan.device != "cuda":
         return
     used = f"the recipe {plan.recipe} uses it" if plan.framework == "horovod" else f"{use} uses it" if use else ""
@@ -192,18 +184,13 @@ _BF16_FROM = (8, 0)  # Ampere (CUDA C++ programming guide, compute capabilities)
     *("pmi-not-in-image", "image-without-mpi", "mpi-abi-mismatch"),
 )
 def check_image(case: Case) -> Iterator[Finding]:
-    """See ``image_findings``."""
-    yield from image_findings(case.plan, job_hardware(case.plan, case.site))
-
-
-def image_findings(plan: Plan, hardware: Hardware) -> tuple[Finding, ...]:
     """What does not fit, refusals first."""
-    facts = plan.image.about
+    plan, facts, hardware = case.plan, case.plan.image.about, job_hardware(case.plan, case.site)
     findings = [*(() if facts is None else _hardware(facts, hardware)), *_mpi(plan)]
     if plan.device == "cuda":
         findings += () if facts is None else _kernels(plan, facts, hardware.compute_capability)
         findings += _precision(plan, hardware.compute_capability)
-    return tuple(sorted(findings, key=lambda finding: finding.severity != "refuse"))
+    yield from sorted(findings, key=lambda finding: finding.severity != "refuse")
 
 
 def version(text: str) -> tuple[int, ...]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from runner.checks.registry import Case, Observed, rule
+from runner.checks.registry import Case, rule
 from runner.core.text import counted, gpus_text, instead
 from runner.model.backends import SCHEDULERS
-from runner.model.plan import Finding, Plan
-from runner.model.site import Queue, Site
+from runner.model.plan import Finding
+from runner.model.site import Queue
 from runner.planning.placement import fitting_queue, queue_misfit
 
 
@@ -94,12 +94,8 @@ _QUEUED_S = 2 * _DAY_S  # a workspace that outlives the job by less may end whil
 
 @rule("run-directory-in-home", "workspace-expires")
 def check_storage(case: Case) -> Iterator[Finding]:
-    """What the site's rules have against the places of this job's files."""
-    yield from storage_findings(case.plan, case.site, case.observed)
-
-
-def storage_findings(plan: Plan, site: Site, observed: Observed) -> Iterator[Finding]:
     """What the site's rules for homes, purged scratch and expiring workspaces have against a job's files."""
+    plan, site, observed = case.plan, case.site, case.observed
     image, scratch = (plan.image.path,), (observed.scratch or "SCRATCH").rstrip("/")
     quota, for_jobs = site.home.quota_gb, site.home.for_jobs
     if not for_jobs or quota is not None:

@@ -107,7 +107,7 @@ def _check(script: Path, arguments: Sequence[str], *, as_json: bool) -> int:
     from runner.batch_scripts.faults import faults, output_faults
     from runner.batch_scripts.reading import read
     from runner.batch_scripts.translation import translation
-    from runner.model.output import LeftOut, Problem, ScriptCheck, ScriptFault
+    from runner.model.output import LeftOut, Problem, ScriptCheck
 
     try:
         text = files.read_bytes(script, _MOST_BYTES).decode("utf-8", "replace")
@@ -121,7 +121,7 @@ def _check(script: Path, arguments: Sequence[str], *, as_json: bool) -> int:
     placed = ours.placed
     facts = ScriptCheck(
         str(script), _command(ours), ours.refused, placed.nodes if placed else None,
-        placed.processes if placed else None, tuple(ScriptFault(**vars(each)) for each in found), dropped,
+        placed.processes if placed else None, found, dropped,
     )  # fmt: skip
     first = next(iter(found), None)
     problem = Problem(first.code, first.what, f"{script}, line {first.line}", first.fix, "user") if first else None

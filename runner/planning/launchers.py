@@ -225,7 +225,7 @@ def _called(program: Sequence[str]) -> Starter | None:
     words = tuple(program[place:])
     if not words or not _INSTALL.isdisjoint(program[1:place]):
         return None
-    called, read = _run_by_python(words) if is_python(words[0]) else ((base(words[0]),), 1)
+    called, read = run_by_python(words) if is_python(words[0]) else ((base(words[0]),), 1)
     for call, kind in _CALLS.items():
         end = read + max(0, len(call) - len(called))
         if (*called, *words[read:end]) == call:
@@ -275,7 +275,7 @@ def unwrapped(program: Sequence[str]) -> int:
     return next((place for place in paths if program[place - 1][:1] != "-"), 0)
 
 
-def _run_by_python(words: Sequence[str]) -> tuple[tuple[str, ...], int]:
+def run_by_python(words: Sequence[str]) -> tuple[tuple[str, ...], int]:
     """What Python runs: ``-m`` and the module, or a script's name; and how many words that and its options are."""
     place = 1
     while place < len(words):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import threading
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -21,7 +20,9 @@ from runner.model.backends import NATIVE, run_runtime
 from runner.model.plan import WORKSPACE, Plan
 from runner.model.request import Mount, Request, RequestRecord
 from runner.planning.environment import OF_USERS
+from runner.planning.launchers import run_by_python
 from runner.planning.placement import parse_host_file, parse_hosts
+from runner.planning.starters import is_python
 from runner.preparation.options import DEFAULT_RECIPE, FIELDS, default_of
 from runner.recipes import loader
 
@@ -194,17 +195,9 @@ def refuse_missing_script(
 
 def _script(program: Sequence[str]) -> str | None:
     """The file that Python is given; None where there is none, or it is absolute or no ``.py``."""
-    words = iter(program)
-    if not re.fullmatch(r"python[\d.]*", next(words, "").rpartition("/")[2], re.ASCII):
-        return None
-    for word in words:
-        if word in ("-W", "-X"):
-            next(words, "")
-        elif not word.startswith("-"):
-            return word if word.endswith(".py") and not word.startswith("/") else None
-        elif word.startswith(("-m", "-c")) or word == "-":
-            return None
-    return None
+    called, end = run_by_python(program) if program and is_python(program[0]) else ((), 0)
+    script = program[end - 1] if len(called) == 1 else ""
+    return script if script.endswith(".py") and not script.startswith("/") else None
 
 
 def recorded(request: Request, site: str) -> RequestRecord:

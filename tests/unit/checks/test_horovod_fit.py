@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from runner.checks import image_fit
-from runner.checks.image_fit import horovod_findings
+from runner.checks.image_fit import check_horovod
+from runner.checks.registry import Case, Observed
 from runner.model.image import Horovod, ImageFacts, facts_of
 from runner.model.plan import Finding, Plan, PlannedImage
 from runner.model.request import Recipe, Request
@@ -44,7 +45,9 @@ def planned(about: ImageFacts | None, recipe: Recipe = BENCHMARK, site: Site = T
 
 
 def findings_of(about: ImageFacts | None, hardware: Hardware = A100, use: str = "", **more: Any) -> dict[str, Finding]:
-    return {finding.code: finding for finding in horovod_findings(planned(about, **more), hardware, use)}
+    made = msgspec.structs.replace(planned(about, **more), gpu_type="")
+    site = msgspec.structs.replace(more.get("site", TECHNION), hardware=hardware)
+    return {finding.code: finding for finding in check_horovod(Case(made, site, Observed(horovod_use=use)))}
 
 
 NO_NCCL = with_horovod(operations=("MPI", "Gloo"), nccl="", cuda_architectures=(), ptx=0)

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from runner.checks.image_fit import coverage, framework_architectures, image_findings
-from runner.checks.registry import codes
+from runner.checks.image_fit import check_image, coverage, framework_architectures
+from runner.checks.registry import Case, Observed, codes
 from runner.model.image import Horovod, ImageFacts, Mpi, facts_of
 from runner.model.plan import PlannedImage
 from runner.model.request import Request
@@ -36,8 +36,11 @@ VOLTA = {"compute_capability": "7.0"}
 
 def severities(about: ImageFacts | None, site: Site, request: Request, hardware: Hardware, **planned: str) -> Any:
     image = PlannedImage(reference="x:1", digest="sha256:0", path="/x.sqsh", mpi=mpi_of(about), about=about)
-    made = msgspec.structs.replace(plan(read_recipe("horovod-pytorch").recipe, site, request, image), **planned)
-    return {finding.code: finding.severity for finding in image_findings(made, hardware)}
+    made = msgspec.structs.replace(
+        plan(read_recipe("horovod-pytorch").recipe, site, request, image), gpu_type="", **planned
+    )
+    case = Case(made, msgspec.structs.replace(site, hardware=hardware), Observed())
+    return {finding.code: finding.severity for finding in check_image(case)}
 
 
 @pytest.mark.parametrize(

@@ -121,12 +121,7 @@ def starts(words: str, **more: Any) -> dict[str, Any]:
         ("other-world", "technion", SEEN, starts("torchrun --nnodes 2 t.py", wireup="rendezvous"),
          "the job has 16 ranks"),
         ("other-world", "technion", SEEN, starts("torchrun t.py", world=4), "a world of 16, and --world asks for 4"),
-        *(("other-world", "technion", SEEN, starts(words), what) for words, what in (
-            ("env A=1 torchrun --virtual-local-rank --nnode=1 t.py", "--nnodes is 1, and the job has 2 nodes"),
-            ("uv run torchrun --stand --nproc 8 t.py", "--standalone is for one node"),
-            ("torchrun -r 3 --nproc-per-node 4 train.py", "--nproc-per-node is 4, and the job has 8 GPUs on each node"),
-            ("python -m torch.distributed.run --nnodes=2:3 train.py", "--nnodes is 2:3, and the job has 2 nodes"),
-            ("torchrun --standalone train.py", "--standalone is for one node"))),
+        ("other-world", "technion", SEEN, starts("uv run torchrun --stand --nproc 8 t.py"), "--standalone is for one"),
         ("other-world", "local", SEEN, starts("torchrun --nproc-per-node auto t.py", gpus=1),
          "is auto, and the job has 1 GPU on each"),
         ("other-world", "technion", SEEN, starts("bash -c 'CUDA_VISIBLE_DEVICES=0,1 torchrun t.py'"),
@@ -240,9 +235,7 @@ def test_a_warning_is_given_where_it_holds(
         ("other-world", "technion", SEEN, starts("torchrun --standalone --nproc-per-node=4 train.py", gpus=4)),
         *(("other-world", "technion", SEEN, starts(words)) for words in (
             "/opt/bin/torchrun train.py --nnodes 3", "env",
-            "python -m torch.distributed.run --nnodes=1:2 --nproc_per_node gpu -m pkg", "python train.py torchrun",
-            "python -uc torchrun", "env python - torchrun", "nice ./train --strategy deepspeed",
-            "env A=1 ./mpirun.py")),
+            "python -m torch.distributed.run --nnodes=1:2 --nproc_per_node gpu -m pkg")),
     ],
 )  # fmt: skip
 def test_there_is_no_finding_where_it_does_not_hold(

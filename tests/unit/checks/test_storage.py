@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from runner.checks.limits import storage_findings
-from runner.checks.registry import Observed, Workspace
+from runner.checks.limits import check_storage
+from runner.checks.registry import Case, Observed, Workspace
 from runner.cli import run
 from runner.model.plan import PlannedImage
 from runner.model.request import Mount, Request
@@ -19,6 +19,7 @@ from runner.planning.plan import plan
 from runner.preparation.observation import workspaces
 from runner.sites.loader import read_site
 from tests.support.plans import PROGRAM
+from tests.support.shell_files import stand_in
 
 DAY_S = 86400
 # As ZIH's public guide shows it, and as hpc-workspace 1.4 writes it.
@@ -58,7 +59,7 @@ def findings_of(observed: Observed, image: str = ELSEWHERE, walltime_s: int = 60
     planned_image = PlannedImage("i", "", image, size_bytes=7_100_000_000)
     request = Request(gpus=2, walltime_s=walltime_s, mounts=(Mount("/data/horse/ws/marie-test-workspace/in", "/in"),))
     planned = plan(PROGRAM, facts, request, planned_image)
-    return {finding.code: finding.severity for finding in storage_findings(planned, facts, observed)}
+    return {finding.code: finding.severity for finding in check_storage(Case(planned, facts, observed))}
 
 
 @pytest.mark.parametrize(
@@ -108,13 +109,12 @@ def test_the_tool_is_run_and_its_absence_or_failure_does_no_harm(
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     assert workspaces() == ()
     (tmp_path / "listed").write_text(LISTED)
-    (tmp_path / "ws_list").write_text(f'#!/bin/sh\nexec cat "{tmp_path}/listed"\n')
-    (tmp_path / "ws_list").chmod(0o755)
+    stand_in(tmp_path, "ws_list", f'exec cat "{tmp_path}/listed"')
     assert list(workspaces()) == [
         Workspace("test-workspace", "/data/horse/ws/marie-test-workspace", 89 * DAY_S + 23 * 3600),
         Workspace("nearly-gone", "/data/horse/ws/marie-nearly-gone", 5400),
     ]
-    (tmp_path / "ws_list").write_text("#!/bin/sh\nexit 1\n")
+    stand_in(tmp_path, "ws_list", "exit 1")
     assert workspaces() == ()
 
 
@@ -124,10 +124,8 @@ def test_a_submission_is_checked_against_the_sites_rules(
     """ZIH's workspaces, as the tool on PATH lists them; NERSC's home."""
     work = tmp_path / "ws/mine"
     work.mkdir(parents=True)
-    (tmp_path / "ws_list").write_text(
-        f"#!/bin/sh\necho 'id: mine'\necho '  workspace directory : {work}'\necho '  remaining time : 0 days 1 hours'\n"
-    )
-    (tmp_path / "ws_list").chmod(0o755)
+    listed = f"echo 'id: mine'\necho '  workspace directory : {work}'\necho '  remaining time : 0 days 1 hours'"
+    stand_in(tmp_path, "ws_list", listed)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     monkeypatch.setenv("HOME", str(tmp_path))
     job = ["submit", "--recipe", "probe", "--gpus", "8", "--account", "a", "--dry-run", "--runs", str(work / "runs")]

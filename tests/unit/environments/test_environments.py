@@ -30,6 +30,7 @@ from tests.support.commands import Call
 from tests.support.conda_installer import channel, installer
 from tests.support.documents import result
 from tests.support.plans import PROGRAM
+from tests.support.shell_files import stand_in
 
 SETUP = Setup(modules=("gcc", "cuda/11.7"), activate=Activate(conda="base"))
 VIRTUALENV = EnvironmentSpec("x", "virtualenv", "pytorch", SETUP, ("torch==2.13.0",))
@@ -57,8 +58,7 @@ def environment(root: Path, **changes: Any) -> Environment:
     """A finished one, as ``env create`` records it."""
     made = root / "virtualenv-1"
     (made / "bin").mkdir(parents=True)
-    (made / "bin/python3").write_text("#!/bin/sh\n")
-    (made / "bin/python3").chmod(0o755)
+    stand_in(made / "bin", "python3", "")
     record = Environment(root.name, "virtualenv", "pytorch", str(made), "1", Setup(), ImageFacts(framework="pytorch"))
     record = msgspec.structs.replace(record, **changes)
     (root / directory.RECORD).write_bytes(msgspec.json.encode(record))
@@ -340,9 +340,7 @@ def test_what_is_checked_of_a_site_with_a_hierarchy_of_modules_is_loaded_after_i
 def test_env_check_names_the_operations_that_the_proof_reports(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Call
 ) -> None:
-    python = tmp_path / "python3"
-    python.write_text("#!/bin/sh\necho noise\necho 'OPERATIONS: NCCL 2.29.7, MPI, Gloo'\necho 'PROVEN in 3 s'\n")
-    python.chmod(0o755)
+    stand_in(tmp_path, "python3", "echo noise\necho 'OPERATIONS: NCCL 2.29.7, MPI, Gloo'\necho 'PROVEN in 3 s'")
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     said = call("env", "check", "--site", "local").out
     assert "local's own: its Horovod is proven; operations: NCCL 2.29.7, MPI, Gloo" in said
@@ -436,8 +434,7 @@ def test_a_dry_run_names_what_would_be_made_and_lists_nothing(tmp_path: Path, ca
 def test_env_check_uses_nothing_that_others_put_where_the_user_is_or_into_tmp(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Call
 ) -> None:
-    (tmp_path / "python3").write_text(f"#!/bin/sh\n{{ pwd; stat -c %a $TMPDIR; }} >'{tmp_path}/where'\n")
-    (tmp_path / "python3").chmod(0o755)
+    stand_in(tmp_path, "python3", f"{{ pwd; stat -c %a $TMPDIR; }} >'{tmp_path}/where'")
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     monkeypatch.chdir(tmp_path)
     call("env", "check", "--site", "local")

@@ -18,6 +18,7 @@ from runner.core.paths import share
 from runner.environments import directory
 from runner.model.image import Activate, Environment, Setup
 from tests.support.commands import Call
+from tests.support.shell_files import stand_in
 
 JOB = ["submit", "--site", "box", "--gpus", "2", "--runtime", "native", "--dry-run"]
 
@@ -42,10 +43,8 @@ def _shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def python_at(root: Path, script: str) -> Path:
     """A ``bin/python3`` that is a script."""
     (root / "bin").mkdir(parents=True, exist_ok=True)
-    python = root / "bin/python3"
-    python.write_text(f"#!/bin/sh\n{script}\n")
-    python.chmod(0o755)
-    return python
+    stand_in(root / "bin", "python3", script)
+    return root / "bin/python3"
 
 
 def conda_at(made: Path, *installations: Path) -> Path:

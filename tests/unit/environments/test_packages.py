@@ -35,6 +35,7 @@ from runner.sites.loader import read_site
 from tests.support.commands import Call
 from tests.support.container_programs import imported
 from tests.support.package_directories import HERE, collected
+from tests.support.shell_files import stand_in
 from tests.support.waiting import until
 
 HOSTILE = "it's a $HOME `id` wheéls"
@@ -233,8 +234,7 @@ def test_a_collection_that_was_killed_is_waited_for_and_begun_anew(tmp_path: Pat
     log, at = tmp_path / "log", tmp_path / "p"
     scripts = {"slow": "echo begun >>{0}; sleep 2; echo ended >>{0}; exit 1", "quick": "echo quick >>{0}; exit 1"}
     for name, text in scripts.items():
-        (tmp_path / name).write_text(f"#!/bin/sh\n{text.format(log)}\n")
-        (tmp_path / name).chmod(0o755)
+        stand_in(tmp_path, name, text.format(log))
     words = [sys.executable, "-m", "runner", "env", "wheels", str(at), "--python"]
     first = subprocess.Popen([*words, str(tmp_path / "slow")], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     until(log.exists, "the first collection")

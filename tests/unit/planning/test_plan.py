@@ -27,6 +27,7 @@ from runner.recipes import loader as recipes
 from runner.recipes.loader import read_recipe
 from runner.sites import loader as sites
 from tests.support.plans import RECIPE, SITE
+from tests.support.shell_files import stand_in
 
 IMAGE = PlannedImage(reference="img:tag", digest="sha256:ab", path="/store/x.sqsh")
 # Slurm's own count of a node's CPUs is divided; none is requested.
@@ -35,17 +36,6 @@ DIVIDING = msgspec.structs.replace(SITE, scheduler_settings=SITE.scheduler_setti
 
 def script_of(planned: Plan) -> str:
     return render(planned, runtime(planned.runtime).step(planned)).text
-
-
-@pytest.mark.parametrize(
-    ("gpus", "tasks", "cpus", "memory_mb", "whole"), [(16, (8, 8), 32, 0, True), (2, (2,), 32, 250_000, False)]
-)
-def test_whole_nodes_take_all_memory_and_a_part_of_one_its_share(
-    gpus: int, tasks: tuple[int, ...], cpus: int, memory_mb: int, whole: bool
-) -> None:
-    made = plan(RECIPE, SITE, Request(gpus=gpus), IMAGE)
-    assert (made.tasks_per_node, made.gpus_per_node, made.cpus_per_task) == (tasks, tasks[0], cpus)
-    assert (made.memory_mb, made.whole_nodes) == (memory_mb, whole)
 
 
 @pytest.mark.parametrize(
@@ -101,13 +91,6 @@ def test_user_wins_over_recipe_over_site_and_nccls_log_is_for_jobs_of_several_no
     site: Any, user: dict[str, str], env: dict[str, str]
 ) -> None:
     assert dict(plan(RECIPE, site, Request(gpus=1, env=tuple(user.items())), IMAGE).env) == env
-
-
-def test_options_become_arguments_in_the_recipes_order() -> None:
-    request = Request(gpus=1, options=(("compile", "true"), ("lr", "-1")), arguments=("--extra", "a b"))
-    assert plan(RECIPE, SITE, request, IMAGE).program == (
-        "python3", "main.py", "--model", "resnet50", "--batch", "2", "--compile", "--lr=-1", "--extra", "a b",
-    )  # fmt: skip
 
 
 TENSORFLOW, LIGHTNING = read_recipe("horovod-tensorflow").recipe, read_recipe("lightning").recipe
@@ -178,13 +161,9 @@ def test_impossible_names_and_mounts_are_refused(asked: dict[str, Any], says: st
         plan(RECIPE, SITE, Request(gpus=1, **asked), IMAGE)
 
 
-def test_the_site_chooses_the_tag_and_the_user_the_image() -> None:
-    assert image_reference(RECIPE, SITE, Request(gpus=1)) == "img:tag"
-    assert image_reference(RECIPE, SITE, Request(gpus=1, image="other:1")) == "other:1"
-
-
-def test_each_recipe_has_an_image_with_a_tag_at_each_site() -> None:
+def test_each_recipe_has_an_image_with_a_tag_at_each_site_unless_the_user_names_one() -> None:
     """The one that a plain ``build`` makes, unless the site says another."""
+    assert image_reference(RECIPE, SITE, Request(gpus=1, image="other:1")) == "other:1"
     for recipe in (read_recipe(name).recipe for name in recipes.names()):
         usual = "25.02-tf2-py3" if recipe.image.endswith("tensorflow") else "25.02-py3"
         for site in map(sites.read_site, sites.names()):
@@ -273,11 +252,8 @@ def clients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A scontrol that knows job 7."""
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     monkeypatch.delenv("SLURM_STEP_ID", raising=False)
-    (tmp_path / "scontrol").write_text(
-        f'#!/bin/sh\ncase $* in *hostnames*01-02*) echo n01; echo n02;; *hostnames*) echo "$3";;'
-        f" *) cat '{tmp_path}/answer';; esac\n"
-    )
-    (tmp_path / "scontrol").chmod(0o755)
+    names = 'case $* in *hostnames*01-02*) echo n01; echo n02;; *hostnames*) echo "$3";;'
+    stand_in(tmp_path, "scontrol", f"{names} *) cat '{tmp_path}/answer';; esac")
     (tmp_path / "answer").write_text(SHOWN.format(state="RUNNING"))
     return tmp_path
 
@@ -296,7 +272,7 @@ def test_no_allocation_an_ended_one_and_a_silent_slurm(clients: Path, monkeypatc
     (clients / "answer").write_text(SHOWN.format(state="COMPLETED"))
     with pytest.raises(RefusedError, match="COMPLETED"):
         allocation(clients, SITE)
-    (clients / "scontrol").write_text("#!/bin/sh\necho 'Unable to contact slurm controller' >&2; exit 1\n")
+    stand_in(clients, "scontrol", "echo 'Unable to contact slurm controller' >&2; exit 1")
     with pytest.raises(UnknownStateError, match="does not answer"):
         allocation(clients, SITE)
     with pytest.raises(RefusedError, match="scontrol was not found"):
@@ -308,9 +284,7 @@ def test_no_allocation_an_ended_one_and_a_silent_slurm(clients: Path, monkeypatc
 def test_the_line_that_holds_an_allocation_has_the_jobs_shape(tmp_path: Path) -> None:
     """Pasted into a shell, where a constraint of two features must not send salloc into the background."""
     shaped = msgspec.structs.replace(planned(8, 2), directives=(("constraint", "gpu&hbm40g"),), account="a")
-    stub = tmp_path / "salloc"
-    stub.write_text("#!/bin/sh\nprintf '%s\\n' \"$@\"\n")
-    stub.chmod(0o755)
+    stand_in(tmp_path, "salloc", "printf '%s\\n' \"$@\"")
     line = salloc(shaped, runtime("pyxis").step(shaped))
     shell = subprocess.run(["bash", "-c", f"PATH={tmp_path}; {line}"], capture_output=True, text=True, check=True)
     assert shell.stdout.split() == [

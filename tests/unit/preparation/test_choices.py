@@ -11,11 +11,12 @@ import pytest
 from runner.core.errors import RefusedError, UsageError
 from runner.model.request import Request
 from runner.model.site import AtSite, UserConfig
-from runner.preparation.choices import Choices, FindProgram, choose_all, without_scheduler
+from runner.preparation.choices import Choices, FindProgram, choose_all
 from runner.preparation.site import with_user_values
 from runner.recipes.loader import recipe_of
 from runner.setup.machine import missing_modules
-from runner.sites.loader import Machine, fit_to_machine, read_site, this_machine
+from runner.sites.loader import Machine, fit_to_machine, read_site
+from tests.support.shell_files import stand_in
 
 CONFIG = UserConfig(account="m1234", sites={"perlmutter": AtSite(account="there", scratch="/s/elvis")})
 
@@ -37,21 +38,18 @@ def test_a_scheduler_gets_the_sites_first_runtime_and_the_users_account() -> Non
 
 def test_this_machine_gets_the_first_runtime_that_is_installed() -> None:
     request = Request(gpus=1)
-    user_site = with_user_values(msgspec.structs.replace(read_site("local"), device="cpu"), request, CONFIG)
-    assert choose_all(user_site, request, installed("ch-run", "python3")).runtime == "charliecloud"
-    assert choose_all(user_site, request, installed("python3")).runtime == "native"
+    for device, programs, chosen in (("cuda", ("ch-run", "python3"), "native"), ("cpu", ("python3",), "native"),
+                                     ("cpu", ("ch-run", "python3"), "charliecloud")):  # fmt: skip
+        user_site = with_user_values(msgspec.structs.replace(read_site("local"), device=device), request, CONFIG)
+        assert choose_all(user_site, request, installed(*programs)).runtime == chosen
     with pytest.raises(RefusedError, match="is installed on this machine") as caught:
         choose_all(user_site, request, installed())
     assert "apt-get install" in caught.value.fix
 
 
-def test_an_environment_is_native_and_excludes_an_image() -> None:
+def test_an_environment_is_native() -> None:
     chosen = choices("local", Request(gpus=1, env_name="mine"), "python3")
     assert (chosen.runtime, chosen.environment) == ("native", "mine")
-    with pytest.raises(UsageError, match="either in an environment or in an image"):
-        choices("local", Request(gpus=1, env_name="mine", image="i"), "python3")
-    with pytest.raises(UsageError, match="pyxis runs images, not environments"):
-        choices("technion", Request(gpus=1, env_name="mine", runtime="pyxis"))
 
 
 def test_listed_hosts_give_the_site_its_shape() -> None:
@@ -85,22 +83,6 @@ def test_a_type_of_gpu_in_another_queue_is_wrong_usage() -> None:
     assert "leave out --queue" in caught.value.fix
 
 
-def test_a_machine_is_seen_as_the_launcher_sees_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has two GPUs, of which this user may open one."""
-    for minor in (0, 1):
-        directory = tmp_path / f"proc/driver/nvidia/gpus/0000:0{minor}:00.0"
-        directory.mkdir(parents=True)
-        (directory / "information").write_text(f"Model: NVIDIA H200\nDevice Minor: \t {minor}\n")
-    (tmp_path / "dev").mkdir()
-    (tmp_path / "dev/nvidia1").touch()
-    (tmp_path / "proc/meminfo").write_text("MemTotal:       2048000 kB\nMemFree: 1 kB\n")
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    seen = this_machine(tmp_path)
-    assert (seen.memory_mb, seen.gpus) == (2000, 1)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert this_machine(tmp_path).gpus == this_machine(tmp_path / "nothing").gpus == 0
-
-
 def test_with_gpus_it_measures_and_without_it_demonstrates() -> None:
     site = read_site("local")
     bare = msgspec.structs.replace(site, device="cuda", demonstration="", options={}, env={})
@@ -111,21 +93,6 @@ def test_with_gpus_it_measures_and_without_it_demonstrates() -> None:
     assert (none.device, none.node.gpus, none.node.cpus) == ("cpu", 8, 2)
     assert "no performance claim" in none.demonstration
     assert none.options["horovod-pytorch"]["demonstration"] is True
-
-
-@pytest.mark.parametrize(
-    ("there", "device", "chosen"),
-    [
-        ({"ch-run", "python3"}, "cpu", "charliecloud"),
-        ({"ch-run", "python3"}, "cuda", "native"),
-        ({"python3"}, "cpu", "native"),
-        (set(), "cpu", None),
-    ],
-)
-def test_the_first_runtime_that_is_there_and_can_use_the_device(
-    there: set[str], device: str, chosen: str | None
-) -> None:
-    assert without_scheduler(("pyxis", "charliecloud", "native"), device, there.__contains__) == chosen
 
 
 def test_what_a_python_lacks_is_reported_with_its_fix(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -143,10 +110,8 @@ def test_what_a_python_lacks_is_reported_with_its_fix(monkeypatch: pytest.Monkey
 def test_modules_in_the_users_directory_are_not_imported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "importlib.py").write_text("raise SystemExit('run as another user')")
     monkeypatch.chdir(tmp_path)
-    python = tmp_path / "python3"
-    python.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')  # no package has imported it before
-    python.chmod(0o755)
-    assert missing_modules(("json",), python) == ("", "")
+    stand_in(tmp_path, "python3", f'exec {sys.executable} -S "$@"')  # no package has imported it before
+    assert missing_modules(("json",), tmp_path / "python3") == ("", "")
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from runner.preparation.observation import horovod_use, srun_plugin_problem
 from runner.recipes.loader import read_recipe, recipe_of
 from runner.sites.loader import read_site
 from tests.support.commands import Call
+from tests.support.shell_files import stand_in
 
 
 def use(directory: Path, *program: str, mounts: tuple[Mount, ...] = ()) -> str:
@@ -113,8 +114,7 @@ def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Call) -> Call
         horovod = Horovod("0.28.1", controllers=("Gloo",), operations=(operation,))
         about = ImageFacts(framework="pytorch", cuda="13.0", cuda_archs=("sm_80",), horovod=horovod)
         (root / "bin").mkdir(parents=True, exist_ok=True)
-        (root / "bin/python3").write_text("#!/bin/sh\necho 3.11\n")  # as one that lacks nothing
-        (root / "bin/python3").chmod(0o755)
+        stand_in(root / "bin", "python3", "echo 3.11")  # as one that lacks nothing
         made = Environment("made", "virtualenv", "pytorch", str(root), "1", Setup(), about)
         (root / RECORD).write_bytes(msgspec.json.encode(made))
         job = ("submit", "--site", str(site), "--gpus", "2", "--env-name", str(root), "--dry-run")

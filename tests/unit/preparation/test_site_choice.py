@@ -19,6 +19,7 @@ from runner.preparation import site as site_choice
 from runner.preparation.site import UserSite, plain_name, read_user_site
 from tests.support.commands import Call
 from tests.support.own_state import own_state
+from tests.support.shell_files import stand_in
 
 RECORDED = Path(__file__).parents[1] / "sites/recorded"
 JOB = ["submit", "--gpus", "12", "--recipe", "probe", "--runtime", "native", "--dry-run"]
@@ -32,8 +33,7 @@ class Shell:
         self.clients.mkdir()
 
     def client(self, name: str, body: str) -> None:
-        (self.clients / name).write_text(f"#!/bin/sh\n{body}\n")
-        (self.clients / name).chmod(0o755)
+        stand_in(self.clients, name, body)
 
     def slurm(self, cluster: str = "our cluster", version: str = "22.05") -> None:
         directory = RECORDED / f"slurm-{version}"

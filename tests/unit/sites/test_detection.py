@@ -23,6 +23,7 @@ from runner.sites.detection.cluster import Detected, draft
 from runner.sites.detection.facts import Answer, ask_all
 from runner.sites.loader import names, read_documents, read_site, unknowns
 from tests.support.documents import result
+from tests.support.shell_files import stand_in
 
 RECORDED = Path(__file__).parent / "recorded"
 VERSIONS = {"22.05": "22.05.8", "24.11": "24.11.5", "26.05": "26.05.5"}
@@ -370,10 +371,8 @@ def test_a_pbs_that_answers_becomes_a_file(
     clients = tmp_path / "clients"
     clients.mkdir()
     which = '$([ "$1" = -B ] && echo server || echo queues)'
-    (clients / "qstat").write_text(f'#!/bin/sh\nexec cat "{RECORDED}/pbs/{which}.txt"\n')
-    (clients / "pbsnodes").write_text(f'#!/bin/sh\nexec cat "{RECORDED}/pbs/nodes.txt"\n')
-    for client in clients.iterdir():
-        client.chmod(0o755)
+    stand_in(clients, "qstat", f'exec cat "{RECORDED}/pbs/{which}.txt"')
+    stand_in(clients, "pbsnodes", f'exec cat "{RECORDED}/pbs/nodes.txt"')
     monkeypatch.setenv("PATH", f"{clients}:/usr/bin:/bin")
     path = tmp_path / "ours.yaml"
     assert run(["site", "detect", "-o", str(path), "--name", "ours"]) == Exit.GOOD
@@ -404,8 +403,7 @@ def test_a_pbs_that_answers_becomes_a_file(
 
 def test_a_client_that_hangs_costs_its_time_and_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, body in (("sinfo", "exec sleep 600"), ("scontrol", "echo A=1; exit 3"), ("srun", "env")):
-        (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
-        (tmp_path / name).chmod(0o755)
+        stand_in(tmp_path, name, body)
     monkeypatch.setenv("SLURM_CLUSTERS", "elsewhere")
     told = ask_all({name: (name,) for name in ("sinfo", "scontrol", "srun", "no-such-program")}, tmp_path, 1.0)
     assert "within 1 s" in told["sinfo"].problem

@@ -11,7 +11,7 @@ import pytest
 
 from runner.cli import run
 from runner.model.verdict import BETWEEN_GPUS, REQUIRED, ProofRecord, ProvenGpu, RungRecord
-from runner.sites.loader import gpu_driver, gpu_uuids, read_site
+from runner.sites.loader import gpu_driver, gpu_uuids, read_site, this_machine
 from runner.sites.proofs import digest_of, proven_by, read_records, why_nothing
 from tests.support.proof_records import UUIDS, record
 
@@ -113,16 +113,25 @@ def test_site_show_says_unproven_though_a_record_was_edited_by_hand(
     assert "proofs/local.json proves nothing here" in shown
 
 
-def test_the_gpus_here_are_those_that_the_driver_lists(tmp_path: Path) -> None:
+def test_this_machine_is_as_its_driver_and_the_launcher_see_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has two GPUs, of which this user may open one."""
     for number, uuid in enumerate(UUIDS):
         folder = tmp_path / f"proc/driver/nvidia/gpus/0000:0{number}:00.0"
         folder.mkdir(parents=True)
         (folder / "information").write_text(
             f"Model: \t\t NVIDIA H100\nGPU UUID: \t {uuid}\nDevice Minor: \t {number}\n"
         )
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev/nvidia1").touch()
     line = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release Build"
     (tmp_path / "proc/driver/nvidia/version").write_text(f"{line}\nGCC version:  gcc version 13.3.0\n")
     assert gpu_uuids(tmp_path) == HERE
     assert gpu_uuids(tmp_path / "none") == frozenset()
     assert gpu_driver(tmp_path) == "570.86.15", "another driver is another input of every rung"
     assert gpu_driver(tmp_path / "none") == ""
+    (tmp_path / "proc/meminfo").write_text("MemTotal:       2048000 kB\nMemFree: 1 kB\n")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    seen = this_machine(tmp_path)
+    assert (seen.memory_mb, seen.gpus) == (2000, 1)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert this_machine(tmp_path).gpus == this_machine(tmp_path / "none").gpus == 0

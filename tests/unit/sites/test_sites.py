@@ -13,12 +13,12 @@ from runner.core.errors import Exit, UsageError
 from runner.model.backends import RUNTIMES, SCHEDULERS
 from runner.model.request import Request
 from runner.model.site import Scratch, Site, UserConfig
-from runner.preparation.site_check import check_site
 from runner.recipes import loader as recipes
 from runner.sites.loader import names, read_config, read_site
 from runner.sites.reference import reference
 from runner.sites.user import Personal, account, expand_placeholders, missing_values, personal_values
 from tests.support.commands import Call
+from tests.support.shell_files import stand_in
 
 OURS = 'name: ours\ndescription: ""\nextends: polaris\n'
 ELVIS = Personal(account="m1234", project="hvd", scratch="/scratch/e", user="elvis")
@@ -91,6 +91,7 @@ def test_a_base_may_be_a_path_beside_the_file_and_what_it_has_proven_is_not_the_
         (OURS + "ways: {aptainer: {}}\n", "did you mean 'apptainer'?"),
         (OURS + "ways:\n  sarus: {}\n", "ours.yaml:5: ways.sarus"),
         (OURS + "runtimes: [native, sarus]\n", "ours.yaml:4: runtimes"),
+        (OURS + "runtimes: [native, apptainre]\n", "did you mean 'apptainer'?"),
         (OURS + "runtimes: [sarus]\n", "podman-hpc, enroot or pyxis"),
         (OURS + "ways: {apptainer: {setup: {modules: [x]}}}\n", "ways.apptainer.setup"),
         (OURS + "ways: {native: {setup: {module: [x]}}}\n", "did you mean 'modules'?"),
@@ -157,9 +158,7 @@ def test_a_recipes_application_has_the_sites_name(capfd: pytest.CaptureFixture[s
 def test_values_that_the_sites_own_list_does_not_have_are_named(
     call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    program = tmp_path / "showappl"
-    program.write_text("#!/bin/sh\necho 'field: nlp(language), chem'; echo '1) pytorch  2) jax'; exit 3\n")
-    program.chmod(0o755)
+    stand_in(tmp_path, "showappl", "echo 'field: nlp(language), chem'; echo '1) pytorch  2) jax'; exit 3")
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     request = ("submit", "--site", "neuron", "--runs", "/scratch/root/runs", "--gpus", "2", "--dry-run", "--field")
     tensorflow = ("--recipe", "horovod-tensorflow")
@@ -231,10 +230,3 @@ def test_where_no_gpu_is_every_benchmark_is_a_small_demonstration() -> None:
     assert "horovod-tensorflow" in benchmarks
     for options in (without.options, read_site("box").options):
         assert [name for name in benchmarks if options.get(name, {}).get("demonstration") is not True] == []
-
-
-def test_a_runtime_that_does_not_exist_is_named_with_the_nearest(tmp_path: Path) -> None:
-    mine = "name: mine\nextends: slurm\nruntimes: [native, apptainre]\nnode: {gpus: 4, cores: 64, memory_mb: 1000}\n"
-    with pytest.raises(UsageError, match="no runtime named 'apptainre'") as failure:
-        check_site(write(tmp_path / "mine.yaml", mine), offline=True, on_node=False, options=())
-    assert (failure.value.fix, failure.value.where[-12:]) == ("did you mean 'apptainer'?", ":3: runtimes")

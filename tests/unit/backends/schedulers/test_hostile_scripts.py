@@ -19,16 +19,15 @@ from runner.backends.schedulers.script_parts import COMMON
 from runner.core.errors import UsageError
 from runner.model.backends import RUNTIMES
 from runner.model.plan import PlannedImage
-from runner.model.request import Mount, Recipe, Request
+from runner.model.request import Mount, Request
 from runner.model.site import NodeShape, Site
 from runner.planning.plan import plan
 from runner.render import sbatch_directive
 from tests.support.commands import ran
 from tests.support.hostile import HARD, HOSTILE
-from tests.support.recording import direct, slurm
+from tests.support.recording import RECIPE, direct, slurm
 from tests.support.recording.direct import HERE, HOSTS, executed, script
 
-RECIPE = Recipe(name="r", description="", image="i", program=("python3", "main.py"), options={"note": "x"})
 CONTAINERS = tuple(name for name, facts in RUNTIMES.items() if facts.is_container)
 ARGUMENTS = [HARD, "", "-n", "*", "é\n漢"]
 

@@ -10,17 +10,17 @@ from runner.backends.runtimes import runtime
 from runner.backends.schedulers import render
 from runner.core.errors import UsageError
 from runner.model.plan import PlannedImage
-from runner.model.request import Recipe, Request
+from runner.model.request import Request
 from runner.planning.plan import plan
 from runner.sites.loader import read_site
+from tests.support.plans import PROGRAM
 
-RECIPE = Recipe(name="r", description="", image="i", program=("p",))
 IMAGE = PlannedImage("registry.example/i:1", "", "/store/x")
 
 
 def script(site: str, *options: tuple[str, str], **asked: Any) -> list[str]:
     facts = read_site(site)
-    planned = plan(RECIPE, facts, Request(**({"gpus": 16} | asked), scheduler_options=options), IMAGE)
+    planned = plan(PROGRAM, facts, Request(**({"gpus": 16} | asked), scheduler_options=options), IMAGE)
     return render(planned, runtime(planned.runtime).step(planned)).text.splitlines()
 
 

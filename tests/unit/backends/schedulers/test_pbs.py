@@ -101,15 +101,6 @@ def test_chunks_say_what_a_node_gives_and_an_uneven_request_has_one_of_its_own()
     assert directives(script(gpus=7))["select"] == uneven
 
 
-def test_whole_nodes_are_counted_only() -> None:
-    settings = {"chunk": {"system": "x"}, "whole_nodes": True, "resources": {"filesystems": "home"}}
-    site = msgspec.structs.replace(SITE, scheduler_settings=settings)
-    options = (("filesystems", "scratch"), ("m", "abe"))
-    requested = directives(script(site, gpus=7, account="p", scheduler_options=options))
-    assert requested["select"] == "2:system=x"
-    assert (requested["filesystems"], requested["-m"], requested["-A"]) == ("scratch", "abe", "p")
-
-
 @pytest.mark.parametrize(
     ("option", "value", "letter", "written"),
     [

@@ -19,7 +19,7 @@ from runner.model.exit_codes import codes
 from runner.model.plan import ListedHosts
 from runner.model.step import StepSpec, texts
 from tests.support.plans import PLAN
-from tests.support.shell_files import bash, library
+from tests.support.shell_files import bash, library, stand_in
 
 Export = Literal["none", "nil", "all"]
 
@@ -137,8 +137,7 @@ def test_versions_are_queried_on_the_side_and_never_waited_for(
 ) -> None:
     (tmp_path / "bin").mkdir()
     for name, body in (("srun", srun), ("enroot", enroot)):
-        (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{body}\n")
-        (tmp_path / "bin" / name).chmod(0o755)
+        stand_in(tmp_path / "bin", name, body)
     (line,) = versions(PLAN)
     began = time.monotonic()
     waits = "" if lines is None else "; wait"
