@@ -207,7 +207,7 @@ def test_a_dry_run_is_that_of_the_command_line_and_changes_nothing(tmp_path: Pat
 
 def test_it_takes_the_options_of_the_command_line() -> None:
     @click.command()
-    @job_options
+    @job_options()
     def command(**_values: object) -> None: ...
 
     options = [[name for name in each.opts if name.startswith("--")] for each in command.params if each.expose_value]
