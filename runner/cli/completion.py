@@ -66,26 +66,27 @@ def _is_path(typed: str) -> bool:
 
 
 def _runs(_context: click.Context, typed: str) -> Iterable[CompletionItem]:
-    """The newest first: by their ids, and by their names once one is begun."""
     from runner.jobs.directory import linked
     from runner.jobs.lookup import kept_outcome, was_refused
 
     independent = (run for run in linked() if typed or run.group is None)
     begin_so = (run for run in independent if run.run_id.startswith(typed) or run.name.startswith(typed))
     matching = (run for run in begin_so if not was_refused(run))
-    recent = tuple(islice(matching, _MOST_RUNS))
-    ids = [CompletionItem(run.run_id, help=kept_outcome(run)) for run in recent]
-    return ids if not typed else [*ids, *map(CompletionItem, dict.fromkeys(run.name for run in recent))]
+    return _newest(((run.run_id, run.name, kept_outcome(run)) for run in matching), typed)
 
 
 def _studies(_context: click.Context, typed: str) -> Iterable[CompletionItem]:
-    """The newest first: by their ids, and by their names once one is begun."""
     from runner.study.directory import ids, name_of
 
     begin_so = (each for each in ids() if each.startswith(typed) or name_of(each).startswith(typed))
-    recent = tuple(islice(begin_so, _MOST_RUNS))
-    items = [CompletionItem(each, help="study") for each in recent]
-    return items if not typed else [*items, *map(CompletionItem, dict.fromkeys(map(name_of, recent)))]
+    return _newest(((each, name_of(each), "study") for each in begin_so), typed)
+
+
+def _newest(matching: Iterable[tuple[str, str, str]], typed: str) -> Iterable[CompletionItem]:
+    """Of (id, name, help), the newest first: by their ids, and by their names once one is begun."""
+    recent = tuple(islice(matching, _MOST_RUNS))
+    names = dict.fromkeys(name for _, name, _ in recent) if typed else ()
+    return [*(CompletionItem(each, help=help) for each, _, help in recent), *map(CompletionItem, names)]
 
 
 def _runs_and_studies(context: click.Context, typed: str) -> Iterable[CompletionItem]:

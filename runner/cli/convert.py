@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 import msgspec
-from click.core import ParameterSource
 
-from runner.cli.options import ENGINE, JSON, answer, path_option, say
+from runner.cli.options import ENGINE, JSON, answer, on_command_line, path_option, say
 from runner.cli.progress import display
 from runner.core.errors import RefusedError, UsageError
 from runner.core.hide import hidden
@@ -94,7 +93,7 @@ def command(
 
 
 # Without meaning for a SIF, which Apptainer packs.
-_SQUASHFS_ONLY = ("zstd_level", "block_size", "processors", "way", "assemble", "platform")
+_SQUASHFS_ONLY = frozenset(("zstd_level", "block_size", "processors", "way", "assemble", "platform"))
 
 
 def _sif(image: str, store: Path | None, engine: str | None, source: SourceKind, *, quiet: bool) -> Conversion:
@@ -104,10 +103,10 @@ def _sif(image: str, store: Path | None, engine: str | None, source: SourceKind,
     from runner.images.reference import names_registry, parse
 
     context = click.get_current_context()
-    for option in (each for each in context.command.params if each.name in _SQUASHFS_ONLY):
-        if context.get_parameter_source(option.name or "") == ParameterSource.COMMANDLINE:
-            where, fix = "/".join([*option.opts, *option.secondary_opts]), "leave it out: Apptainer packs a SIF"
-            raise UsageError("this option is only for a squashfs", where=where, fix=fix)
+    typed = on_command_line(context) & _SQUASHFS_ONLY
+    for option in (each for each in context.command.params if each.name in typed):
+        where, fix = "/".join([*option.opts, *option.secondary_opts]), "leave it out: Apptainer packs a SIF"
+        raise UsageError("this option is only for a squashfs", where=where, fix=fix)
     name = parse_name(image, source)
     if name.kind not in ("engine", "registry", "any"):
         fix = "load it into an engine first; without one: apptainer build FILE.sif docker-archive:FILE"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from runner.cli.options import JSON, Decorator, by_shell, together
+from runner.cli.options import JSON, Decorator, by_shell, on_command_line, together
 from runner.core.errors import UsageError
 from runner.core.paths import site_of_shell
 from runner.preparation.options import FIELDS, GPUS, OPTIONS, Kind, Option, by_fields, default_of, words_of
@@ -45,15 +45,22 @@ def _longest(names: Iterable[str]) -> str:
 _OF_JOBS = {_longest((name, *option.flags)) for name, option in OPTIONS.items()}
 
 
-def job_options(command: Any) -> Any:
-    """Decorate a click command with the options of ``runner.preparation.options``; ``given`` has their values."""
+def job_options(*, by_hand: str = "", **gpus: Any) -> Decorator:
+    """Decorates a click command with the options of ``runner.preparation.options``; ``given`` has their values.
+
+    Args:
+        by_hand: of a verb with a person before it, who gets no JSON, and one GPU if no number is given: how help shows
+            its arguments.
+        gpus: settings of --gpus in place of the usual ones.
+    """
+    usual: dict[str, Any] = {"type": int, "help": GPUS.help, **({"default": 1} if by_hand else {"required": True})}
     return together(
-        click.option("--gpus", type=int, required=True, help=GPUS.help),
+        click.option("--gpus", **(usual | gpus)),
         *(made for name, option in OPTIONS.items() for made in _click_options(_FIELD[name], name, option)),
         click.option("--nsys", hidden=True, expose_value=False, callback=_nsys),
         click.option("--dry-run", is_flag=True, help="Print the script and touch nothing."),
         click.option("--full", is_flag=True, help="With --dry-run: print the files, too, that the script reads."),
-        JSON,
+        *(() if by_hand else (JSON,)),
         click.option(
             "--help-all",
             is_flag=True,
@@ -62,8 +69,10 @@ def job_options(command: Any) -> Any:
             callback=_show_all,
             help="Show all options, and exit.",
         ),
-        click.argument("arguments", nargs=-1, type=click.UNPROCESSED, shell_complete=by_shell("files")),
-    )(command)
+        click.argument(
+            "arguments", nargs=-1, type=click.UNPROCESSED, metavar=by_hand or None, shell_complete=by_shell("files")
+        ),
+    )
 
 
 def _show_all(context: click.Context, _parameter: click.Parameter, value: bool) -> None:
@@ -184,9 +193,8 @@ def _refuse_other(word: str) -> None:
 
 def given(context: click.Context) -> dict[str, Any]:
     """The fields of a request that a command line gives, as ``make_request`` takes them; none that have defaults."""
-    typed = click.core.ParameterSource.COMMANDLINE
-    names = (name for name in context.params if name in _OF_REQUEST)
-    values = {name: context.params[name] for name in names if context.get_parameter_source(name) == typed}
+    names = on_command_line(context) & _OF_REQUEST
+    values = {name: value for name, value in context.params.items() if name in names}
     for name in [name for name in values if name.startswith(_SBATCH)]:
         field = name.removeprefix(_SBATCH)
         if field in values:

@@ -72,6 +72,12 @@ ENGINE = click.option("--engine", metavar="URL", help="Container engine, such as
 SIGN = path_option("--sign", "key", metavar="KEY", help="Sign the bundle with this ssh key of yours.")
 
 
+def on_command_line(context: click.Context) -> set[str]:
+    """The names of the parameters that were typed, and have not their defaults."""
+    typed = click.core.ParameterSource.COMMANDLINE
+    return {name for name in context.params if context.get_parameter_source(name) == typed}
+
+
 def say(line: str) -> None:
     """Print a line for people, apart from a command's output."""
     click.echo(plain(line, keep="\n"), err=True)

@@ -15,7 +15,7 @@ import click
 
 from runner.cli.options import say
 from runner.core.invocation import PROGRAM
-from runner.core.progress import Progress
+from runner.core.progress import Progress, Silent
 from runner.core.text import plain, printable
 
 if TYPE_CHECKING:
@@ -76,8 +76,6 @@ class _Live(_Plain):
 @contextmanager
 def display(*, quiet: bool = False) -> Iterator[Progress]:
     """A progress display of long work for the length of a ``with`` block; ``quiet`` shows nothing."""
-    from runner.core.progress import Silent
-
     most_s = resource.getrlimit(resource.RLIMIT_CPU)[0]
     if 0 <= most_s < _LONG_S:
         limit = f"this shell ends a process after {most_s} s of processor time (ulimit -t), which may be too short"

@@ -132,14 +132,16 @@ def _handed_on(call: Call) -> int:
     connection = _Connection(call.site)
     code_files = _program_files()
     code = files.tree_hash(code_files.items())[:16]
-    configuration = {"config.yaml": _configuration(call.site.name), **_site_files(call)}
+    sites = {f"sites/{name}.yaml": text for name, text in call.documents.items()}
+    configuration = {"config.yaml": _configuration(call.site.name), **sites}
     config = files.key_of(*(part for each in sorted(configuration.items()) for part in each))[:16]
     if call.verb == "serve" and "--notebook" in call.words:
         from runner.jobs.service import check_kernels
 
         check_kernels(Path.cwd())  # before it is copied: of what all files are this user's then
     top, start, names = _working_files(call.verb)
-    home = f"{call.site.remote_dir}/{re.sub(r'[^A-Za-z0-9._-]+', '-', top.name)}-{_key(top)}"
+    key = files.key_of(os.uname().nodename, str(top))[:8]
+    home = f"{call.site.remote_dir}/{re.sub(r'[^A-Za-z0-9._-]+', '-', top.name)}-{key}"
     there = f"{home}/{start}"
     wanted = mirror.described(top, names) if call.verb in _STARTS else {}
 
@@ -205,10 +207,6 @@ def _configuration(site: str) -> str:
     return json.dumps({key: value for key, value in config.items() if value not in ("", None, {})})
 
 
-def _site_files(call: Call) -> dict[str, str]:
-    return {f"sites/{name}.yaml": text for name, text in call.documents.items()}
-
-
 def _working_files(verb: str) -> tuple[Path, str, Sequence[str]]:
     """The directory that is copied, the working directory in it, and names of files: of the repository those that git
     tracks or would track; without one all, for verbs that start jobs.
@@ -259,10 +257,6 @@ def _own(top: Path, names: Iterable[str]) -> list[str]:
     if others:
         say(f"{counted(len(others), 'file')} of other users not copied: {first_of(tuple(others), _MOST_NAMED)}")
     return own
-
-
-def _key(top: Path) -> str:
-    return files.key_of(os.uname().nodename, str(top))[:8]
 
 
 def _program_files() -> dict[str, Path]:

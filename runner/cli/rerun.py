@@ -29,7 +29,7 @@ _WIDTH = 80
 
 @click.command(cls=ReferringCommand)
 @click.argument("run", shell_complete=by_shell("runs"))
-@job_options
+@job_options(required=False)
 @click.option(
     "--without", multiple=True, metavar="OPTION", help="Leave out an option of the first run: --without stage."
 )
@@ -62,11 +62,6 @@ def command(run: str, without: tuple[str, ...], **flags: Any) -> int:
             what = f"the first run was a `run`, which has no --{name.replace('_', '-')}"
             raise UsageError(what, fix="leave it out")
     return run_step(request, first, **flags)
-
-
-for _option in command.params:
-    if _option.name == "gpus":
-        _option.required = False
 
 
 def show_changes(first: Run, prepared: PreparedJob) -> None:

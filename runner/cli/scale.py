@@ -11,7 +11,7 @@ import click
 
 from runner.cli import json_output
 from runner.cli.job_options import ReferringCommand, given, job_options, typed, upgraded
-from runner.cli.options import by_shell, say, show_findings, warn
+from runner.cli.options import by_shell, on_command_line, say, show_findings, warn
 from runner.cli.progress import slow
 from runner.cli.table import show, width_of_terminal
 from runner.core.errors import Exit, UsageError
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from runner.jobs.directory import Run
     from runner.model.job import CommandLine
     from runner.model.request import RequestRecord
-    from runner.model.study import PlannedStudy
     from runner.study.directory import StudyDirectory
     from runner.study.question import Question
     from runner.study.separate import Listener
@@ -33,7 +32,7 @@ _OF_RESUMING = frozenset(("resume", "budget", "attempts", "yes", "wait", "dry_ru
 
 
 @click.command(cls=ReferringCommand)
-@job_options
+@job_options(required=False, type=str, help="Numbers of GPUs, one rank on each: 1,2,4,8.", metavar="N,...")
 @click.option(
     "--arms",
     default="full",
@@ -93,13 +92,6 @@ def command(
     return show_facts(facts(done), as_json=as_json)
 
 
-for _option in command.params:
-    if _option.name == "gpus":
-        _option.required, _option.type = False, click.STRING
-        assert isinstance(_option, click.Option)
-        _option.help, _option.metavar = "Numbers of GPUs, one rank on each: 1,2,4,8.", "N,..."
-
-
 def _question(**options: Any) -> Question:
     from runner.preparation.request import make_request
     from runner.study.question import ask
@@ -114,9 +106,7 @@ def _question(**options: Any) -> Question:
 def _check_resuming() -> None:
     """Refuse options that only a new study has."""
     context = click.get_current_context()
-    on_line = click.core.ParameterSource.COMMANDLINE
-    names = {name for name in context.params if context.get_parameter_source(name) == on_line and context.params[name]}
-    if others := names - _OF_RESUMING:
+    if others := {name for name in on_command_line(context) if context.params[name]} - _OF_RESUMING:
         flagged = (each for each in context.command.params if each.name in others)
         flags = sorted("--" if each.name == "arguments" else each.opts[-1] for each in flagged)
         raise UsageError(

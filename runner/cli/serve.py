@@ -15,7 +15,7 @@ import click
 from runner.cli.job_options import ReferringCommand, job_options
 from runner.cli.options import say, warn
 from runner.cli.progress import slow
-from runner.cli.shell import by_hand, in_own_job, job_request, wait_for_end, wait_until
+from runner.cli.shell import in_own_job, job_request, wait_for_end, wait_until
 from runner.core.errors import RefusedError, UsageError
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=ReferringCommand)
-@job_options
+@job_options(by_hand="[-- COMMAND]")
 @click.option("--notebook", is_flag=True, help="Serve Jupyter, which the image or environment must have.")
 @click.option("--tensorboard", metavar="DIR", help="Serve TensorBoard, of the logs in DIR.")
 @click.option("--idle", metavar="MIN", type=click.IntRange(min=1), help="End after MIN minutes without a connection.")
@@ -55,9 +55,6 @@ def command(notebook: bool, tensorboard: str | None, idle: int | None, *, dry_ru
     program = program_of(kind, words, request, site, idle_s=60.0 * (idle or 0))
     request = msgspec.structs.replace(request, program=program)
     return in_own_job(request, partial(_serve, kind, reach_of(site)), dry_run=dry_run, full=full)
-
-
-by_hand(command, "[-- COMMAND]")
 
 
 def _reading(token: Path) -> str:

@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 @click.command(cls=ReferringCommand)
-@job_options
+@job_options(by_hand="[RUN] [-- COMMAND]")
 @click.option("--rank", type=click.IntRange(min=0), default=0, help="With RUN: beside this rank. [default: 0]")
 @click.option("--ssh", is_flag=True, help="Print the configuration by which ssh, scp and editors get there.")
 @click.option("--stdio", is_flag=True, hidden=True)  # a ProxyCommand, which --ssh prints
@@ -125,19 +125,6 @@ def _show_ssh(run: Run, rank: int, access: Access) -> int:
         say(f"with a key of your ~/.ssh/authorized_keys here, or a copy of {quote(str(config.with_name('key')))}")
     say(f"then, and for an editor: `ssh {run.run_id}`; here: `ssh -F {quote(str(config))} {run.run_id}`")
     return Exit.GOOD
-
-
-def by_hand(verb: click.Command, metavar: str) -> None:
-    """A verb with a person before it, who prints no JSON and has one GPU if no number is given."""
-    verb.params = [each for each in verb.params if each.name != "as_json"]
-    for option in verb.params:
-        if option.name == "gpus":
-            option.required, option.default = False, 1
-        elif option.name == "arguments":
-            option.metavar = metavar
-
-
-by_hand(command, "[RUN] [-- COMMAND]")
 
 
 def _arguments(words: Sequence[str]) -> tuple[str, tuple[str, ...]]:

@@ -59,7 +59,7 @@ class SubmitCommand(JobCommand):
 
 
 @click.command(cls=SubmitCommand)
-@job_options
+@job_options()
 @waiting_options
 @click.option(
     "--sweep", multiple=True, metavar="NAME=A,B,...", callback=setting,
@@ -220,7 +220,7 @@ def attend(run: Run, *, wait: bool, follow: bool, cancel_on_interrupt: bool, as_
 
 
 @click.command(cls=JobCommand)
-@job_options
+@job_options()
 def run(**flags: Any) -> int:
     """Run GPUS ranks as a step in this shell's allocation (salloc, qsub -I); print rank 0's output and the verdict.
 

@@ -38,6 +38,18 @@ def measured_run(
     return Run(run.path)
 
 
+def measured_in_turns(
+    root: Path, order: str, ratio: float = 1.0, b: dict[str, Any] | None = None
+) -> tuple[list[Run], list[Run]]:
+    """Launches of A and of B in an order such as ``ABBABA``, B's ``ratio`` times as fast; ``b``: of B's plan."""
+    random = Random(3)
+    sides: dict[str, list[Run]] = {"A": [], "B": []}
+    for place, side in enumerate(order):
+        speed = (ratio if side == "B" else 1.0) * (1.0 + 0.005 * random.uniform(-1.0, 1.0))
+        sides[side].append(measured_run(root, place, speed=speed, **((b or {}) if side == "B" else {})))
+    return sides["A"], sides["B"]
+
+
 def _measure(run: Run, place: int, speed: float, nodes: tuple[str, str], plan: dict[str, Any]) -> Verdict:
     began_s = BEGAN_S + LAUNCH_S * place
     job = str(41 + place)

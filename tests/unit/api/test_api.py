@@ -31,7 +31,7 @@ from runner.jobs import directory
 from runner.model.job import CommandLine
 from tests.support.documents import result
 from tests.support.json_schema import faults
-from tests.support.measured_runs import measured_run
+from tests.support.measured_runs import measured_in_turns, measured_run
 from tests.support.own_state import own_state
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -207,7 +207,7 @@ def test_a_dry_run_is_that_of_the_command_line_and_changes_nothing(tmp_path: Pat
 
 def test_it_takes_the_options_of_the_command_line() -> None:
     @click.command()
-    @job_options
+    @job_options()
     def command(**_values: object) -> None: ...
 
     options = [[name for name in each.opts if name.startswith("--")] for each in command.params if each.expose_value]
@@ -229,17 +229,8 @@ def test_importing_the_package_imports_none_of_it() -> None:
         runner.sumbit  # type: ignore[attr-defined]  # noqa: B018
 
 
-def launched(tmp_path: Path, order: str, ratio: float) -> tuple[list[Run], list[Run]]:
-    """Launches in turns, those of B so much faster."""
-    sides: dict[str, list[Run]] = {"A": [], "B": []}
-    for place, side in enumerate(order):
-        speed = (ratio if side == "B" else 1.0) * (1.0 + 0.002 * (-1) ** place)
-        sides[side].append(Run(measured_run(tmp_path / "runs", place, speed=speed).path))
-    return sides["A"], sides["B"]
-
-
 def test_a_comparison_is_that_of_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    a, b = launched(tmp_path, "ABBABA", 1.1)
+    a, b = ([Run(run.path) for run in side] for side in measured_in_turns(tmp_path / "runs", "ABBABA", 1.1))
     made = compare(a, b, fail_below=0.95)
     assert (made.points[0].verdict, made.points[0].judgement) == ("faster", "good")
     texts = [",".join(str(run.directory) for run in side) for side in (a, b)]
@@ -250,7 +241,7 @@ def test_a_comparison_is_that_of_the_command_line(tmp_path: Path, capsys: pytest
 
 
 def test_a_report_is_written_only_where_an_output_is_named(tmp_path: Path) -> None:
-    (run,), _ = launched(tmp_path, "A", 1.0)
+    run = Run(measured_run(tmp_path / "runs", 0).path)
     before = {path.name for path in tmp_path.iterdir()}
     made = report(run)
     assert {path.name for path in tmp_path.iterdir()} == before
@@ -260,7 +251,7 @@ def test_a_report_is_written_only_where_an_output_is_named(tmp_path: Path) -> No
 
 
 def test_a_bundle_is_made_and_verified(tmp_path: Path) -> None:
-    a, _ = launched(tmp_path, "AA", 1.0)
+    a = [Run(measured_run(tmp_path / "runs", place).path) for place in range(2)]
     made = bundle(*a, file=tmp_path / "b.tar")
     assert [each.run for each in made.runs] == sorted(run.id for run in a)
     assert verify(tmp_path / "b.tar").runs == made.runs

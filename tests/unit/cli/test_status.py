@@ -37,6 +37,7 @@ from tests.support.commands import Call
 from tests.support.documents import result
 from tests.support.evidence import start as rank_start
 from tests.support.plans import PLAN
+from tests.support.terminals import Terminal
 from tests.support.users import ALICE, AS_ROOT
 
 Start = Callable[[str], Run]
@@ -163,17 +164,11 @@ def test_a_list_that_is_watched_shows_every_change(start: Start) -> None:
 
 def test_a_list_that_is_watched_fits_into_its_terminal(start: Start) -> None:
     run = start("exec sleep 60")
-    master, terminal = os.openpty()
-    env = {**os.environ, "TERM": "xterm", "COLUMNS": "40"}
-    with subprocess.Popen(WATCH, stdout=terminal, stderr=terminal, env=env) as child:
-        os.close(terminal)
-        shown = ""
-        while "every 5 s" not in shown:
-            shown += os.read(master, 4096).decode()
-        child.send_signal(signal.SIGINT)
-        assert child.wait(30) == 0
-    os.close(master)
-    lines = [re.sub(r"\x1b\[[?0-9;]*[a-zA-Z]", "", line).strip() for line in shown.splitlines()]
+    terminal = Terminal(WATCH, {**os.environ, "TERM": "xterm", "COLUMNS": "40"}, Path.cwd())
+    terminal.until("every 5 s")
+    terminal.type("\x03")  # Ctrl-C
+    assert terminal.end() == 0
+    lines = [re.sub(r"\x1b\[[?0-9;]*[a-zA-Z]", "", line).strip() for line in terminal.seen.splitlines()]
     assert f"{run.run_id}     4  running" in lines
 
 

@@ -17,12 +17,12 @@ from runner.cli import run as command_line
 from runner.cli.options import answer, say
 from runner.cli.progress import describe, job_display
 from runner.cli.wait import show_verdict
-from runner.core.text import age
 from runner.jobs.directory import Run
 from runner.jobs.watch import JobProgress
 from runner.model.job import JobState, Submitted
 from runner.model.verdict import ArmFigure, Verdict
 from tests.support.plans import PLAN
+from tests.support.terminals import Terminal
 
 RUNNING = JobState("running", "RUNNING")
 
@@ -113,19 +113,10 @@ with job_display(Run(Path("/nowhere")), quiet=False) as update:
 
 def seconds_shown(program: str) -> tuple[str, set[int]]:
     """What that Python program shows on a terminal, and the numbers of seconds among it."""
-    master, terminal = os.openpty()
     env = {**os.environ, "TERM": "xterm", "COLUMNS": "40"}
-    shown = ""
-    with subprocess.Popen([sys.executable, "-c", program], stderr=terminal, env=env) as child:
-        os.close(terminal)
-        while True:
-            try:
-                shown += os.read(master, 4096).decode("utf-8", "replace")
-            except OSError:  # the terminal's last process has gone
-                break
-    os.close(master)
-    assert child.returncode == 0
-    return " ".join(shown.split()), {int(second) for second in re.findall(r"(\d+) s\b", shown)}
+    terminal = Terminal([sys.executable, "-c", program], env, Path.cwd())
+    assert terminal.end(300) == 0
+    return " ".join(terminal.seen.split()), {int(second) for second in re.findall(r"(\d+) s\b", terminal.seen)}
 
 
 def test_in_a_terminal_the_time_is_seen_to_pass_while_nothing_is_reported() -> None:
@@ -147,14 +138,6 @@ def test_a_state_in_words() -> None:
     pending = JobState("pending", "PENDING", "Reso\x1burces")
     assert describe(JobProgress(pending, 0, 0, 0.0), 2).startswith("pending (Reso\\x1burces), ")
     assert describe(JobProgress(JobState("unknown"), 0, 0, 0.0), 2).startswith("not known to the scheduler, ")
-
-
-@pytest.mark.parametrize(
-    ("seconds", "shown"),
-    [(-3.0, "0 s"), (59.9, "59 s"), (60.0, "1 min"), (7199.0, "1 h"), (86_400.0, "1 d"), (1e7, "115 d")],
-)
-def test_an_age_in_one_unit(seconds: float, shown: str) -> None:
-    assert age(seconds) == shown
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,8 @@ def test_nothing_is_imported_from_the_working_directory(tmp_path: Path) -> None:
     env = {"PYTHONPATH": f"{tmp_path}/lib:{CHECKOUT}"}
     bare = (sys.executable, "-S", "-m", "runner", "site", "list")
     done = subprocess.run(bare, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
-    assert "has no module " in done.stderr
+    assert done.returncode == 2
+    assert "has no module " in done.stderr and "Traceback" not in done.stderr, "click alone is there"
 
 
 def test_help_and_hints_have_them() -> None:
@@ -106,15 +107,6 @@ def test_without_any_package_the_fix_is_named() -> None:
     first, fix = done.stderr.splitlines()
     assert first == f"error: {sys.executable} has no module click, which gpu-runner needs"
     assert fix.endswith(f"{CHECKOUT}/.venv/bin/activate")
-
-
-def test_without_one_package_it_is_named(tmp_path: Path) -> None:
-    """Click alone is here; what the command itself imports is not."""
-    (tmp_path / "click").symlink_to(Path(click.__file__).parent)
-    done = run_bare(sys.executable, "-S", "-m", "runner", "site", "list", PYTHONPATH=str(tmp_path))
-    assert done.returncode == 2
-    assert "has no module " in done.stderr
-    assert "Traceback" not in done.stderr
 
 
 def test_the_fix_is_what_can_be_typed(tmp_path: Path) -> None:

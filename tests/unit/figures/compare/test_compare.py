@@ -6,7 +6,6 @@ import re
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import msgspec
@@ -25,7 +24,7 @@ from runner.model.verdict import Verdict
 from runner.planning.options import options_of
 from tests.support.commands import Call
 from tests.support.documents import document, result
-from tests.support.measured_runs import PROGRAM, measured_run
+from tests.support.measured_runs import PROGRAM, measured_in_turns, measured_run
 
 Sides = Callable[..., tuple[str, str]]
 
@@ -35,13 +34,8 @@ def sides(tmp_path: Path) -> Sides:
     """Launches in an order such as ``ABBABA``, B's ``ratio`` times as fast; ``b``: of B's plan."""
 
     def launched(order: str = "ABBABA", ratio: float = 1.0, b: dict[str, Any] | None = None) -> tuple[str, str]:
-        random = Random(3)
-        names: dict[str, list[str]] = {"A": [], "B": []}
-        for place, side in enumerate(order):
-            speed = (ratio if side == "B" else 1.0) * (1.0 + 0.005 * random.uniform(-1.0, 1.0))
-            run = measured_run(tmp_path / "runs", place, speed=speed, **((b or {}) if side == "B" else {}))
-            names[side].append(str(run.path))
-        return ",".join(names["A"]), ",".join(names["B"])
+        first, second = measured_in_turns(tmp_path / "runs", order, ratio, b)
+        return ",".join(str(run.path) for run in first), ",".join(str(run.path) for run in second)
 
     return launched
 
