@@ -307,7 +307,9 @@ def record(clients: Path | None, job_id: str) -> SchedulerRecord | None:
         answer = _telling(done.out.split("\n\n"), r"JobState=(\S+)")
         for name in known:
             value = ".*" if name in _NAMED else r"\S*"
-            match = re.search(rf"^(?: +(?:\S+ )*?|JobId=\S+ (?:\S+ )*?)?{name}=({value})", answer, re.MULTILINE)
+            # What a person has named stands at the end of the first line, and may look like anything.
+            first = r"|JobId=\S+ (?:\S+ )*?" if name == "JobName" else ""
+            match = re.search(rf"^(?: +(?:\S+ )*?{first})?{name}=({value})", answer, re.MULTILINE)
             known[name] = match[1] if match else ""
         state = _from_scontrol(answer, Path(known["WorkDir"]))
         if host := re.search(r"^ +BatchHost=([^\s.]+)", answer, re.MULTILINE):  # which scontrol does not fill in

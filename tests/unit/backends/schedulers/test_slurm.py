@@ -14,7 +14,7 @@ import pytest
 from runner.backends import schedulers
 from runner.backends.schedulers.slurm import client
 from runner.backends.schedulers.slurm.client import Slurm, explained, fix, more_than_there_is
-from runner.core.errors import NotAcceptedError, UnknownStateError
+from runner.core.errors import NotAcceptedError, RefusedError, UnknownStateError
 from runner.jobs import directory
 from runner.jobs.directory import Run
 from runner.jobs.states import scheduler_of
@@ -218,6 +218,14 @@ def test_an_array_is_as_its_task_that_has_not_ended_or_not_ended_well(tmp_path: 
     rows = "\n".join(f"7_{at}|{state}|0:0|n1|{tmp_path}" for at, state in enumerate(states.split()))
     stand_in(tmp_path, "sacct", f"echo '{rows}'")
     assert Slurm(tmp_path).state("7", tmp_path).name == says
+
+
+def test_a_job_is_not_ones_own_by_its_name(tmp_path: Path) -> None:
+    named = f"JobId=7 JobName=x UserId=me({os.geteuid()})"
+    answer = f"{named}\n   UserId=c({os.geteuid() + 1})\n   JobState=RUNNING Reason=None\n   WorkDir={tmp_path}\n"
+    stand_in(tmp_path, "scontrol", f"echo '{answer}'")
+    with pytest.raises(RefusedError, match="another user's"):
+        client.record(tmp_path, "7")
 
 
 def test_a_controller_that_does_not_answer_is_not_taken_for_an_end(tmp_path: Path) -> None:
