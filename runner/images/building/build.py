@@ -45,13 +45,7 @@ DEFAULT_ARGS = {
 
 @dataclass(frozen=True, kw_only=True)
 class BuildResult:
-    """What every build says of its image, which was built now or before.
-
-    Attributes:
-        reference: its name. base: the base's reference. base_digest: registry digest, or the id of a local base.
-        up_to_date: nothing was built. seconds: how long it took. size_bytes: unpacked, or of the file in the store.
-        about: what it says of itself.
-    """
+    """What every build says of its image."""
 
     reference: str
     base: str
@@ -64,7 +58,13 @@ class BuildResult:
 
 @dataclass(frozen=True, kw_only=True)
 class BuiltImage(BuildResult):
-    """An image in an engine. digest: its id, ``sha256:...``. labels: as in its configuration."""
+    """An image in an engine that was built now or before.
+
+    Attributes:
+        reference: its name in the engine. digest: its id, ``sha256:...``. labels: as in its configuration.
+        base: the base's reference. base_digest: registry digest, or the id of a local base.
+        up_to_date: nothing was built. seconds: how long it took. size_bytes: unpacked. about: what it says of itself.
+    """
 
     digest: str
     labels: Mapping[str, str]

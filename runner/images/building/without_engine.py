@@ -42,7 +42,12 @@ TOOLS = (*writable_root.TOOLS, "ch-image")  # what --with takes; ch-image: an ol
 
 @dataclass(frozen=True, kw_only=True)
 class Built(BuildResult):
-    """An image in the store; ``submit --image`` takes its name. path: its file."""
+    """An image in the store that was built now or before.
+
+    Attributes:
+        reference: its name, for ``submit --image``. path: its file. base, base_digest: what it was built on.
+        up_to_date: nothing was built. seconds: how long it took. size_bytes: of the file. about: as it says itself.
+    """
 
     path: Path
 
