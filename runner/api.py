@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TypeAlias, TypeVa
 
 from runner.core.errors import RefusedError, UsageError
 from runner.core.files import read_below
+from runner.core.paths import site_of_shell
 from runner.jobs import directory as run_directories
 from runner.jobs.facts import run_facts
 from runner.model.expectation import Compared, Expectation
@@ -523,7 +524,7 @@ def expect(
     return expectation(
         taken("gpus", _counts, (gpus,) if isinstance(gpus, SupportsIndex) else gpus),
         nodes=_optional("nodes", given.count_of, nodes),
-        site=_optional("site", given.path_of, site) or os.environ.get("RUNNER_SITE") or None,
+        site=_optional("site", given.path_of, site) or site_of_shell() or None,
         recipe=_optional("recipe", given.path_of, recipe),
         settings=taken("set", given.pairs_of, set or {}),
         one_gpu=_optional("one_gpu", _name, one_gpu),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from runner.cli.options import answer, say
 from runner.core import files
 from runner.core.errors import Exit, UsageError
 from runner.core.invocation import PROGRAM
+from runner.core.paths import site_of_shell
 from runner.core.text import counted, printable
 
 if TYPE_CHECKING:
@@ -28,7 +30,8 @@ _TAKES = {"site", "runs", "no_diff", "arguments"}  # of a job's options: all oth
 
 def is_batch_script(word: str) -> bool:
     """Whether it is the name of a batch script, or of a file whose first line and an ``#SBATCH`` line say so."""
-    if word.startswith("-"):
+    is_named = "/" in word or word.endswith(_NAMES)  # else it may be a program, or what another user has put there
+    if word.startswith("-") or (not is_named and (shutil.which(word) or files.exchangeable_by(Path(word)))):
         return False
     try:
         with files.open_regular(Path(word)) as file:
@@ -85,7 +88,7 @@ def _submit(script: Path, arguments: Sequence[str], given: Mapping[str, Any], ty
     from runner.preparation.site import read_user_site
 
     request = make_request({"gpus": 1, **given, "arguments": ()})
-    site = read_user_site(request.site or os.environ.get("RUNNER_SITE"), request, for_job=False, say=say).site
+    site = read_user_site(request.site or site_of_shell() or None, request, for_job=False, say=say).site
     if not SCHEDULERS[site.scheduler].records:
         what = f"a batch script is submitted to Slurm, and {site.name} has {SCHEDULERS[site.scheduler].title}"
         raise UsageError(what, where=str(script), fix="--site names a cluster with Slurm")

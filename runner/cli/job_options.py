@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ import click
 
 from runner.cli.options import JSON, Decorator, by_shell, together
 from runner.core.errors import UsageError
+from runner.core.paths import site_of_shell
 from runner.preparation.options import FIELDS, GPUS, OPTIONS, Kind, Option, by_fields, default_of, words_of
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def _click_options(field: str, name: str, option: Option) -> Iterator[Decorator]
     if option.complete:
         settings["shell_complete"] = by_shell(option.complete)
     if name == "site":  # a shell completes the queues of this one
-        settings["default"] = lambda: os.environ.get("RUNNER_SITE") or None
+        settings["default"] = lambda: site_of_shell() or None
     long = f"--{name.replace('_', '-')}"
     yield click.option(*sorted((long, *option.flags), key=lambda flag: flag.startswith("--")), field, **settings)
     if option.sbatch is not None:

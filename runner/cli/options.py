@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -12,6 +11,7 @@ import click
 
 from runner.cli.table import show
 from runner.core.errors import Exit
+from runner.core.paths import site_of_shell
 from runner.core.text import plain, printable
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def site_option(help: str, default: str | None = None) -> Decorator:
     """``--site``; ``default`` where RUNNER_SITE names none."""
 
     def default_site() -> str | None:
-        return os.environ.get("RUNNER_SITE") or default
+        return site_of_shell() or default
 
     return click.option("--site", shell_complete=by_shell("sites"), default=default_site, help=help)
 

@@ -14,12 +14,14 @@ import os
 import re
 import shlex
 import signal
+import stat
 import sys
 import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,7 @@ from runner.cli.options import say
 from runner.core import files, paths, process
 from runner.core.errors import InfrastructureError, RefusedError, RunnerError, UnknownStateError, UsageError
 from runner.core.invocation import PROGRAM
+from runner.core.text import counted, first_of
 from runner.model.site import Site
 from runner.sites import loader
 
@@ -40,6 +43,7 @@ _FETCHED = frozenset(("report", "compare", "export"))
 _LOST = 255  # of ssh: it has no connection
 _NOT_THERE = 3
 _ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_MOST_NAMED = 3
 _PAUSES_S = (1, 2, 5, 10, 30, 60)
 _LONGEST_SOCKET = 107 - len("/0123456789abcdef.0123456789abcdef")  # bytes of its directory (unix(7)); ssh adds the end
 _OPTIONS = {
@@ -91,7 +95,7 @@ def call_of(words: Sequence[str]) -> Call | None:
     if not rest or rest[0] not in _STARTS | _ASKS | _OTHERS or {"-h", "--help", "--help-all"} & {*rest}:
         return None
     with suppress(UsageError):  # the verb itself will say what is wrong
-        name = named or os.environ.get("RUNNER_SITE") or loader.read_config().site
+        name = named or paths.site_of_shell() or loader.read_config().site
         if not name or name in loader.names():
             return None
         documents = loader.read_documents(name)
@@ -130,6 +134,10 @@ def _handed_on(call: Call) -> int:
     code = files.tree_hash(code_files.items())[:16]
     configuration = {"config.yaml": _configuration(call.site.name), **_site_files(call)}
     config = files.key_of(*(part for each in sorted(configuration.items()) for part in each))[:16]
+    if call.verb == "serve" and "--notebook" in call.words:
+        from runner.jobs.service import check_kernels
+
+        check_kernels(Path.cwd())  # before it is copied: of what all files are this user's then
     top, start, names = _working_files(call.verb)
     home = f"{call.site.remote_dir}/{re.sub(r'[^A-Za-z0-9._-]+', '-', top.name)}-{_key(top)}"
     there = f"{home}/{start}"
@@ -215,7 +223,8 @@ def _working_files(verb: str) -> tuple[Path, str, Sequence[str]]:
         repository = repository_of(here)
         if repository is not None:
             start = here.resolve().relative_to(repository.top).as_posix()
-            return repository.top, start, names_of(repository, new=True) if verb in _STARTS else ()
+            names = names_of(repository, new=True) if verb in _STARTS else ()
+            return repository.top, start, _own(repository.top, names)
     except (GitError, OSError) as error:
         raise RefusedError(f"the files cannot be listed: {error}", where=str(here), fix="correct it") from None
     if verb not in _STARTS:
@@ -223,7 +232,33 @@ def _working_files(verb: str) -> tuple[Path, str, Sequence[str]]:
     if here in (paths.home(), *paths.home().parents):
         fix = "go to the directory of your program, or `git init` one"
         raise RefusedError("all of it would be copied to the site", where=str(here), fix=fix)
-    return here, ".", [name for name, _ in files.files_below(here)]
+    return here, ".", _own(here, [name for name, _ in files.files_below(here)])
+
+
+def _own(top: Path, names: Iterable[str]) -> list[str]:
+    """Without what other users have put into directories that all may write to: a copy of it would be this user's; and
+    without run directories: those there are others.
+    """
+
+    @cache
+    def is_strangers(path: Path) -> bool:
+        if path == top:
+            return False
+        status, above = path.lstat(), path.parent.lstat()
+        put_by_all = above.st_mode & stat.S_IWOTH and not files.is_trusted(status.st_uid)
+        return bool(put_by_all) or is_strangers(path.parent)
+
+    from runner.jobs.directory import is_whole_id
+
+    own, others = list[str](), list[str]()
+    for name in names:
+        if any(map(is_whole_id, Path(name).parts)):
+            continue
+        with suppress(FileNotFoundError, NotADirectoryError):  # since they were listed
+            (others if is_strangers(top / name) else own).append(name)
+    if others:
+        say(f"{counted(len(others), 'file')} of other users not copied: {first_of(tuple(others), _MOST_NAMED)}")
+    return own
 
 
 def _key(top: Path) -> str:

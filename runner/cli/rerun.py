@@ -48,10 +48,11 @@ def command(run: str, without: tuple[str, ...], **flags: Any) -> int:
     first.check_orders()
     changes = given(click.get_current_context())
     left_out = [_field(option) for option in without]
-    request = repeated(recorded(first), changes, without=left_out, image=image_of(first.needed_plan()))
-    check_directory(request, "the first run")
-    if not is_linked(first):  # it could be a copy of another user's
-        check_foreign(request, changes)
+    record = recorded(first)
+    request = repeated(record, changes, without=left_out, image=image_of(first.needed_plan()))
+    if is_linked(first):  # else the user has named it, whosever it is
+        check_directory(record, "the first run")
+    check_foreign(request, changes)
     if request.snapshot and "snapshot" not in changes:
         request = msgspec.structs.replace(request, copied=str(first.path))
     if not request.step:

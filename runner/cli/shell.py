@@ -85,15 +85,15 @@ def _access_to(run: Run) -> Access:
     """By the site as its file is now."""
     from pathlib import Path
 
+    from runner.core.paths import is_site_file
     from runner.jobs.directory import REQUEST
     from runner.model.request import RequestRecord
-    from runner.sites.loader import is_path
 
     if (record := run.read(REQUEST, RequestRecord)) is None:
         fix = f"`{PROGRAM} shell {run.run_id}`"
         raise RefusedError("it has no run directory of ours, for the keys of ssh", where=run.run_id, fix=fix)
     site = record.request.site or record.site
-    if is_path(site):
+    if is_site_file(site):
         site = str(Path(record.request.directory) / site)
     return _access(site, record.request)
 

@@ -12,6 +12,7 @@ from runner.cli import json_output
 from runner.cli.options import JSON, answer, by_shell, say, setting, show_findings
 from runner.core.errors import Exit
 from runner.core.invocation import PROGRAM
+from runner.core.paths import is_site_file
 from runner.core.strict_yaml import document_of
 from runner.core.text import counted
 from runner.model.backends import SCHEDULERS
@@ -74,6 +75,8 @@ def set_value(key: str, value: str) -> int:
     It is the site, or at every site whom to charge, your project, your scratch directory, your field of research;
     options of a job override it.
     """
+    if key == "site" and is_site_file(value):
+        value = str(Path(value).absolute())
     path = loader.set_value(key, value)
     return answer(None, [f"{key}: {value}, in {path}"], as_json=False)
 

@@ -15,7 +15,7 @@ from runner.cli.progress import job_display
 from runner.cli.table import in_colour, show, width_of_terminal
 from runner.core.errors import Exit, RunnerError
 from runner.core.invocation import PROGRAM
-from runner.core.text import plain, rate
+from runner.core.text import plain, rate, span
 from runner.model.figure import is_of_value
 
 if TYPE_CHECKING:
@@ -299,13 +299,12 @@ def _lines(run: Run, verdict: Verdict) -> Iterator[str]:
         throughput = f"{rate(figure.value)} {figure.unit}/s over {figure.window_s:.2f} s"
         yield f"  throughput: {', '.join((throughput, *of_value))}{label}"
         if figure.interval is not None:
-            low, high = figure.interval
-            yield f"  precision of this run: {low:.1f} to {high:.1f} {figure.unit}/s (95 %)"
+            yield f"  precision of this run: {span(*figure.interval, rate)} {figure.unit}/s (95 %)"
         if verdict.gpu_energy_j_per_sample is not None:
             yield f"  energy: {verdict.gpu_energy_j_per_sample:.3g} J/{figure.unit[:-1]} (GPU only)"
         for arm in verdict.arms:
             speed = f"{rate(arm.samples_per_s)} {figure.unit}/s over {arm.window_s:.2f} s"
-            yield f"  arm {arm.arm}: {speed}, slowest rank {arm.slowest_samples_per_s:.1f}"
+            yield f"  arm {arm.arm}: {speed}, slowest rank {rate(arm.slowest_samples_per_s)}"
     for sentence in verdict.remarks:
         yield f"  note: {sentence}"
     if verdict.log:

@@ -7,6 +7,7 @@ expensive is kept there, keyed by a hash of its inputs, and all of it may be del
 from __future__ import annotations
 
 import os
+import shlex
 import stat
 from contextlib import suppress
 from functools import lru_cache
@@ -62,6 +63,22 @@ def configured(name: str) -> tuple[Path, ...]:
     named = config_file() if os.environ.get("RUNNER_CONFIG") else None
     beside = ((each, found) for each in config_files() for found in sorted(each.parent.glob(name)))
     return tuple(found for each, found in beside if each != named or not files.exchangeable_by(found))
+
+
+def site_of_shell() -> str:
+    """The site, or its file, that RUNNER_SITE names; empty for none. Raises UsageError: in each working directory it
+    would be another file, perhaps another user's.
+    """
+    named = os.environ.get("RUNNER_SITE", "")
+    if is_site_file(named) and not named.startswith("/"):
+        what = "RUNNER_SITE names a file by where a command is called, which may be another user's directory"
+        raise UsageError(what, where=named, fix=f"export RUNNER_SITE={shlex.quote(str(Path(named).absolute()))}")
+    return named
+
+
+def is_site_file(name_or_path: str) -> bool:
+    """Whether it stands for a site's file, and is no site's name."""
+    return "/" in name_or_path or name_or_path.endswith((".yaml", ".yml"))
 
 
 def _directory(override: str, variable: str, otherwise: str) -> Path:
@@ -199,3 +216,9 @@ def source_root() -> Path | None:
     """The checkout that this package runs from; None when it runs from an installed wheel."""
     root = _PACKAGE.parent
     return root if (root / "pyproject.toml").is_file() and (root / "containers").is_dir() else None
+
+
+def repository_root() -> Path | None:
+    """The same, where it is a git repository itself: one in a directory above it may be another user's."""
+    root = source_root()
+    return root if root is not None and (root / ".git").exists() else None

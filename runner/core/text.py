@@ -34,17 +34,22 @@ def percent(share: float, digits: int = 1, *, signed: bool = False) -> str:
     return f"{sign}{shown.lstrip('-')}{NARROW}%"
 
 
+def efficiency(share: float) -> str:
+    """``92.4 %``; of less than 2.5 % three digits: ``0.231 %``."""
+    return percent(share, decimals(100.0 * share) if 0.0 < share < 0.025 else 1)
+
+
 def change(share: float) -> str:
     """A relative change: ``+1.80 %``."""
     return percent(share, 2, signed=True)
 
 
-def span(low: float | None, high: float | None, write: Callable[[float], str] = percent) -> str:
+def span(low: float | None, high: float | None, write: Callable[[float], str] = efficiency) -> str:
     """An interval: ``91.0 % to 93.8 %``; empty where there is none."""
     return "" if low is None or high is None else f"{write(low)} to {write(high)}"
 
 
-def with_span(value: float, low: float | None, high: float | None, write: Callable[[float], str] = percent) -> str:
+def with_span(value: float, low: float | None, high: float | None, write: Callable[[float], str] = efficiency) -> str:
     """A value with its interval, where it has one: ``92.4 % (91.0 % to 93.8 %)``."""
     interval = span(low, high, write)
     return f"{write(value)} ({interval})" if interval else write(value)

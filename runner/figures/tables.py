@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from runner.core.columns import Cell, Column
-from runner.core.text import duration, first_of, percent, rate, seconds, settings_text, span, with_span
+from runner.core.text import duration, efficiency, first_of, percent, rate, seconds, settings_text, span, with_span
 from runner.model.figure import in_words
 from runner.model.report import AttemptTimes, ChainTimes, RankFacts, Row, RunReport
 from runner.model.study import Estimate, Loss, LossRow, PointFacts, Setting, StudyFacts
@@ -20,7 +20,7 @@ def share(estimate: Estimate | None) -> str:
     return "" if estimate is None else with_span(estimate.value, estimate.low, estimate.high)
 
 
-def interval(estimate: Estimate | None, write: Callable[[float], str] = percent) -> str:
+def interval(estimate: Estimate | None, write: Callable[[float], str] = efficiency) -> str:
     """``91.0 % to 93.8 %``; empty where there is none."""
     return "" if estimate is None else span(estimate.low, estimate.high, write)
 

@@ -55,7 +55,9 @@ _ORDERS = (PLAN, REQUEST, COMMAND, JOB, CODE, CODE_FILES)  # by which something 
 STUDY, SWEEP, LAUNCHES, LOG = "study.json", "sweep.json", "launches", "launches.log"
 CHAIN_END = "ended"  # of a chain, too: why no attempt follows; its attempts (chain.sh) write and read it
 _MAY_HAVE_BEEN_SLOW = ("failed", "cancelled", "not-proven", "ran")  # also of a time limit, or its program's own
+_BY_ITSELF = ("FAILED", "COMPLETED")  # an end that no scheduler has made, whatever the program's last words say
 _ID = re.compile(r"\d{8}-\d{6}-(?P<name>.+)-\d+(\.\d+)?\Z")  # STAMP-NAME-RANKS, and a number where that was taken
+_OF_STUDY = re.compile(rf"[^\0]*/\d{{8}}-\d{{6}}-[^/\0]+-study(\.\d+)?/{LAUNCHES}/[^/\0]+/[^/\0]+\Z")
 _JOB_ID = re.compile(r"[A-Za-z0-9][\w.+\[\]-]{0,200}\Z", re.ASCII)  # one alone, and no option of a client
 _RECORD = re.compile(r"(0|[1-9][0-9]{0,8})\.([a-z]+)\.json\Z")  # one name for each rank
 
@@ -285,18 +287,22 @@ class Run:
     def figure_by(self, verdict: Verdict | None, plan: Plan | None, seen: Gaps | None = None) -> Figure | None:
         """The same by a verdict and a plan of it that were read already; ``seen`` as of ``gaps``."""
         figure = figure_of(verdict, plan.arms[-1] if plan and plan.arms else None)
-        return figure and figure.beside_gaps(self.gaps(seen)).after_others(self._outcomes_before)
+        return figure and figure.beside_gaps(self.gaps(seen)).after_others(self.outcomes_before)
 
     @property
-    def _outcomes_before(self) -> tuple[str, ...]:
+    def outcomes_before(self) -> tuple[str, ...]:
         """How the runs that its launch of a study had before have ended, of those that may have been slow: only the
         fast ones are left where slow ones were cancelled, or ran into a limit.
         """
-        if self.group is None:
+        if (own := self.launched_as) is None:
             return ()
-        others = (Run(self.path.parent / name) for name in files.names_in(self.path.parent) if is_whole_id(name))
-        outcomes = (run._outcome_of_ranks for run in others if run.path != self.path)
-        return tuple(each for each in outcomes if each in _MAY_HAVE_BEEN_SLOW)
+        others = (Run(own.parent / name) for name in files.names_in(own.parent) if is_whole_id(name))
+        outcomes = ((run._outcome_of_ranks, run.ended) for run in others if run.path != own)
+        return tuple(
+            outcome
+            for outcome, ended in outcomes
+            if outcome in _MAY_HAVE_BEEN_SLOW or (outcome == "infrastructure" and ended and ended.name in _BY_ITSELF)
+        )
 
     @property
     def _outcome_of_ranks(self) -> str:
@@ -306,11 +312,20 @@ class Run:
             return outcome or verdict.outcome
         return outcome if ranks else ""
 
+    @property
+    def launched_as(self) -> Path | None:
+        """Its directory in the study that it is a launch of, also of a copy elsewhere; None where it is of none."""
+        if self.group is not None:
+            return self.path
+        ran_in = self.path if is_linked(self) else self.ran_in
+        return ran_in if _OF_STUDY.match(str(ran_in)) else None
+
     def gaps(self, seen: Gaps | None = None) -> tuple[str, ...]:
         """What was launched in its study and cannot be shown, a sentence each; empty where it is of none. ``seen``:
         what was read for other runs, and takes what is read: each study once.
         """
-        seen, study = {} if seen is None else seen, self.group
+        seen, own = {} if seen is None else seen, self.launched_as
+        study = own and own.parents[2]
         if study is not None and study not in seen:
             from runner.jobs.campaign import gaps_of  # most runs are of no study
 
@@ -463,7 +478,7 @@ class Run:
         start = self.records.start(0)
         seen = Path(start.environment.get("RUNNER_RUN_DIR", "") if start else "")
         if not is_whole_id(seen.name):
-            with suppress(OSError):
+            with suppress(OSError, ValueError):
                 return (index() / self.run_id).readlink()
         return seen
 
@@ -668,7 +683,7 @@ def linked() -> Iterator[Run]:
 
 def is_linked(run: Run) -> bool:
     """Whether this user has submitted it, and it still lies where it was."""
-    with suppress(OSError, RuntimeError):
+    with suppress(OSError, RuntimeError, ValueError):
         return is_own(link := index() / run.run_id) and link.resolve(strict=True) == run.path.resolve()
     return False
 

@@ -127,7 +127,7 @@ def _batch_fault(evidence: Evidence, batch: int) -> str:
     if metering.unit(evidence) == "tokens":  # how many a sample has is the program's own
         uneven = f"the ranks took batches of {batch} tokens, which are not the same number for {samples} samples each"
         return uneven if batch % samples else ""
-    fix = f"; fix: --meter-batch {batch}, if a rank takes so many" if metering.reports(evidence) else ""
+    fix = f"; fix: --meter-batch {batch}, if that is no length of time" if metering.reports(evidence) else ""
     return f"the ranks took batches of {batch}, planned {samples}{fix}" if batch != samples else ""
 
 
@@ -212,7 +212,8 @@ def remarks(
         unit: what is counted. longer: how a longer window is asked for, in seconds.
     """
     run, analysis = made.throughput, made.throughput.analysis
-    uncut = f"; the whole window gives {run.uncut_samples_per_s:.1f} {unit}/s"
+    whole = run.uncut_samples_per_s
+    uncut = f"; the whole window gives {rate(whole) if whole < 10.0 else f'{whole:.1f}'} {unit}/s"  # as bundles have it
     if run.cut_steps:
         yield (
             f"the first {run.cut_steps} steps ({run.cut_s:.1f} s) were left out: they were "

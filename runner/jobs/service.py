@@ -59,10 +59,7 @@ def program_of(kind: Kind, words: Sequence[str], request: Request, site: Site, *
     """
     reach, text, why_not = reach_of(site), " ".join(words), ""
     if kind == "notebook":
-        whose = files.exchangeable_by((at := Path(request.directory)) / "kernel")
-        if whose or at.stat().st_mode & stat.S_IWOTH:
-            what = f"kernels would run modules of others there ({whose or 'all may write to it'})"
-            raise UsageError(what, where=request.directory, fix="start it in a directory of your own")
+        check_kernels(Path(request.directory))
     if reach == "tcp":
         why_not = f"the site {site.name} does not say `ssh_to_nodes: true`, and a login node reaches ports alone"
     elif len(os.fsencode(f"{Path(request.runs).absolute()}{request.job_name}{_SOCKET}")) > _LONGEST_PATH:
@@ -76,6 +73,14 @@ def program_of(kind: Kind, words: Sequence[str], request: Request, site: Site, *
     takes_socket = "{socket}" in text or (kind == "notebook" and not why_not)
     way = "socket" if takes_socket else "address" if reach == "tcp" else "loopback"
     return (*program_inside("serve"), way, f"{idle_s:g}", kind, *words)
+
+
+def check_kernels(directory: Path) -> None:
+    """Raises UsageError: what kernels import would be of others."""
+    whose = files.exchangeable_by(directory / "kernel")
+    if whose or directory.stat().st_mode & stat.S_IWOTH:
+        what = f"kernels would run modules of others there ({whose or 'all may write to it'})"
+        raise UsageError(what, where=str(directory), fix="start it in a directory of your own")
 
 
 def directions(run: Run, place: Place, reach: Reach, kind: Kind, token: str) -> tuple[str, str]:

@@ -82,8 +82,9 @@ def _own_program() -> tuple[str, ...]:
     script = Path(sys.executable).with_name("gpu-runner")
     if script.exists():
         return (str(script),)
-    places = f"import runpy, sys; sys.path[:] = [*filter(None, sys.path), {str(Path(__file__).parents[2])!r}]"
-    return sys.executable, "-c", f"{places}; runpy.run_module('runner', run_name='__main__', alter_sys=True)"
+    places = f"import sys; sys.path[:] = [*filter(None, sys.path), {str(Path(__file__).parents[2])!r}]"
+    begin = f"{places}; import runpy"  # after that: before 3.11 it is a file like any other
+    return sys.executable, "-c", f"{begin}; runpy.run_module('runner', run_name='__main__', alter_sys=True)"
 
 
 def _escaped(*words: str) -> str:

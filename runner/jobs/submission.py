@@ -152,7 +152,7 @@ def make(job: Submission, *, allocation: str = "", place: str = "", at: Path | N
 
 def _source() -> Source | None:
     """None outside a checkout."""
-    root = paths.source_root()
+    root = paths.repository_root()
     if root is None or process.find("git") is None:
         return None
     try:

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from runner.core.text import counted
+from runner.core.text import counted, percent
 from runner.model.request import RunArm
 from runner.model.verdict import Unit, Verdict
 
@@ -97,6 +97,16 @@ def unproven_doubts(lacks: int) -> tuple[Doubt, ...]:
     """Of the figure of a point, or of a launch, where ``lacks`` other launches of the point are not proven."""
     words = f"{counted(lacks, 'more launch')} of its point not proven, which may have been slow"
     return (Doubt("replaced", words),) if lacks else ()
+
+
+_FAR_APART = 0.25  # repeats of one launch, also on busy processors
+
+
+def spread_doubts(rates: Collection[float]) -> tuple[Doubt, ...]:
+    """Of the mean of launches that are far apart."""
+    between = max(rates) / min(rates) - 1.0 if rates else 0.0
+    words = f"rates of its launches differ by {percent(between)}"
+    return (Doubt("unequal", words),) if between > _FAR_APART else ()
 
 
 @dataclass(frozen=True)

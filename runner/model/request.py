@@ -233,9 +233,11 @@ class RequestRecord(msgspec.Struct, frozen=True):
     """``request.json`` of a run, and in ``study.json``.
 
     Attributes:
-        site: that was used, where the request names none.
+        site: that was used, where the request names none. owner: user id, of the request's directory; None in older
+            records.
     """
 
     request: Request
     site: str = ""
+    owner: int | None = None
     schema: Literal["1"] = "1"

@@ -22,7 +22,7 @@ from runner.core.text import first_of
 from runner.model.backends import SCHEDULERS
 from runner.model.job import Allocation
 from runner.model.plan import Finding, Plan
-from runner.model.request import Request, RequestRecord
+from runner.model.request import Request
 from runner.model.site import Site
 from runner.model.step import JobScript
 from runner.planning.plan import plan
@@ -31,7 +31,7 @@ from runner.preparation.choices import choose, with_job_ids
 from runner.preparation.observation import clients, observe
 from runner.preparation.options import words_of
 from runner.preparation.program_source import scripts
-from runner.preparation.request import check_answers, complete, refuse_missing_script
+from runner.preparation.request import check_answers, complete, recorded, refuse_missing_script
 from runner.preparation.site import Say, read_user_site, silent
 from runner.recipes.loader import library, recipe_or_program
 
@@ -274,7 +274,7 @@ def _submission(prepared: PreparedJob, runs: Path, command: CommandLine | None) 
         scheduler=scheduler_for(prepared),
         unconfirmed=prepared.unconfirmed,
         command=command,
-        request=RequestRecord(request, prepared.site_file),
+        request=recorded(request, prepared.site_file),
         code=code,
         code_diff=code_diff,
         snapshot=prepared.snapshot,

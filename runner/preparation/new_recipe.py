@@ -176,7 +176,7 @@ def _relative(word: str, start: Path) -> str:
 def _arguments(words: Sequence[str], start: Path) -> tuple[tuple[Path, ...], tuple[tuple[str, str], ...]]:
     """Files and directories of this machine that the arguments name: those to copy, and those to leave out."""
     files, left_out = [], []
-    for word in words:
+    for word in words if "/" in words[0] else words[1:]:  # PATH has the program
         text = word.partition("=")[2] if word.startswith("--") and "=" in word else word
         path = start / text
         if not text or text.startswith("-") or not _exists(path) or path.resolve() == start:

@@ -16,7 +16,7 @@ import msgspec
 from runner.core import files, paths
 from runner.core.errors import RefusedError, UsageError
 from runner.images import reference as references
-from runner.images.store import store
+from runner.images.store import owners, store
 from runner.model.backends import NATIVE, run_runtime
 from runner.model.plan import WORKSPACE, Plan
 from runner.model.request import Mount, Request, RequestRecord
@@ -24,7 +24,6 @@ from runner.planning.environment import OF_USERS
 from runner.planning.placement import parse_host_file, parse_hosts
 from runner.preparation.options import DEFAULT_RECIPE, FIELDS, default_of
 from runner.recipes import loader
-from runner.sites.loader import is_path
 
 PATIENCE_S = 5.0
 HOSTS_SITE = "hosts"
@@ -77,7 +76,7 @@ def _with_absolute_paths(request: Request, below: Path) -> Request:
     places = {"runs": absolute(request.runs), "mounts": tuple(mounts)}
     if request.hostfile is not None:
         places["hostfile"] = absolute(request.hostfile)
-    if request.site is not None and is_path(request.site):
+    if request.site is not None and paths.is_site_file(request.site):
         places["site"] = str(below / request.site)
     if request.recipe is not None and (recipe := loader.directory_of(request.recipe, below)) is not None:
         places["recipe"] = str(recipe)
@@ -109,7 +108,7 @@ def complete(request: Request) -> Request:
         except OSError as error:
             what = f"the host file cannot be read: {error.strerror}"
             raise UsageError(what, where=request.hostfile, fix="correct the path") from None
-    by_default = os.environ.get("RUNNER_SITE") or (HOSTS_SITE if hosts else None)
+    by_default = paths.site_of_shell() or (HOSTS_SITE if hosts else None)
     return msgspec.structs.replace(
         request,
         recipe=_recipe_name(request),
@@ -208,10 +207,18 @@ def _script(program: Sequence[str]) -> str | None:
     return None
 
 
-def check_directory(request: Request, what: str) -> None:
-    """Refuse a request whose directory is gone. Raises UsageError: it is."""
+def recorded(request: Request, site: str) -> RequestRecord:
+    """What is kept of a request; ``site``: that is used."""
+    with suppress(OSError):
+        return RequestRecord(request, site, Path(request.directory).stat().st_uid)
+    return RequestRecord(request, site)
+
+
+def check_directory(record: RequestRecord, what: str) -> None:
+    """Refuse a request whose directory is gone, or another user's since. Raises UsageError, RefusedError: it is."""
+    request = record.request
     try:
-        Path(request.directory).stat()
+        owner = Path(request.directory).stat().st_uid
     except (OSError, ValueError) as error:  # of a damaged record
         why = error.strerror if isinstance(error, OSError) else error
         raise UsageError(
@@ -219,6 +226,10 @@ def check_directory(request: Request, what: str) -> None:
             where=request.directory,
             fix="submit from another directory; `show` prints the command line",
         ) from None
+    if owner != record.owner and not files.is_trusted(owner):
+        whose = f"the directory where {what} was submitted is {owners.user(owner)}'s now: it would run as you"
+        fix = "submit from a directory of your own; RUNNER_TRUST=NAME,... trusts accounts of the site"
+        raise RefusedError(whose, where=request.directory, fix=fix)
 
 
 def check_foreign(request: Request, changes: Collection[str]) -> None:
@@ -227,12 +238,16 @@ def check_foreign(request: Request, changes: Collection[str]) -> None:
     """
     for name in ("site", "env_name"):
         value = getattr(request, name) or ""
-        if name not in changes and is_path(value):
+        if name not in changes and paths.is_site_file(value):
             place = Path(request.directory, value)
             if whose := files.exchangeable_by(place):
                 option = f"--{name.replace('_', '-')}"
                 what = f"this is {whose}, and names what would run as you"
-                raise RefusedError(what, where=f"{option} {place}", fix=f"{option} {place} if you trust its owner")
+                raise RefusedError(
+                    what,
+                    where=f"{option} {place}",
+                    fix=f"{option} {place}, or RUNNER_TRUST=NAME, if you trust its owner",
+                )
 
 
 def repeated(

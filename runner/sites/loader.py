@@ -45,7 +45,11 @@ _LOGIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@:%\[\]+-]*\Z")
 
 def read_config(path: Path | None = None) -> UserConfig:
     """The user's configuration; an empty one where there is no file. Raises UsageError: says file:line and key."""
-    return strict_yaml.layered(paths.config_files() if path is None else (path,), UserConfig)
+    config = strict_yaml.layered(paths.config_files() if path is None else (path,), UserConfig)
+    if path is None and paths.is_site_file(config.site):  # it counts from where it stands, not from where we are called
+        file = where_configured("site").rsplit(":", 2)[0]
+        return msgspec.structs.replace(config, site=str(Path(file).absolute().parent / config.site))
+    return config
 
 
 def where_configured(key: str) -> str:
@@ -187,13 +191,8 @@ def _settings(document: Document, section: str, kind: type[SchedulerSettings]) -
     return settings
 
 
-def is_path(name_or_path: str) -> bool:
-    """Whether it stands for a file, and is no site's name."""
-    return "/" in name_or_path or name_or_path.endswith((".yaml", ".yml"))
-
-
 def _path(name_or_path: str, below: Path, where: str) -> Path:
-    if is_path(name_or_path):
+    if paths.is_site_file(name_or_path):
         return below / name_or_path
     if PLAIN_NAME.match(name_or_path):
         own = paths.configured(f"sites/{name_or_path}.yaml")

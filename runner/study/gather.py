@@ -29,7 +29,7 @@ from runner.jobs.directory import NODES, Gaps, Run
 from runner.jobs.life import Warn, finish
 from runner.jobs.states import Answers
 from runner.jobs.watch import REAL_CLOCK, Clock
-from runner.model.figure import OWN_OF_A_POINT, Doubt, figure_keys, shared_doubts
+from runner.model.figure import OWN_OF_A_POINT, Doubt, figure_keys, shared_doubts, spread_doubts
 from runner.model.plan import Plan
 from runner.model.study import (
     BASES,
@@ -54,7 +54,6 @@ from runner.study.directory import StudyDirectory, ids, index, read
 from runner.study.sameness import TWICE, only_first_program, only_own, run_differences
 
 _SHORTEST_S, _LONGEST_S = 0.5, 10.0  # between two looks of one that waits
-_FAR_APART = 0.25  # repeats of one launch, also on busy processors
 _SESSION_S = 600.0  # between launches that no turns connect
 _STAMP = "20261122-120000"  # with which the id of a run begins
 _MOST_EFFICIENT = 1.1  # of a GPU with the same batch at every size
@@ -403,8 +402,7 @@ def _point(
         base = _rates(alone, base_point[2])
     scaled, about = kind if base else (None, "")
     own_doubts = [Doubt("unequal", f"efficiency: {each}") for each in (about, lacks) if scaled and each]
-    if values and (between := max(values) / min(values) - 1) > _FAR_APART:
-        own_doubts.append(Doubt("unequal", f"rates of its launches differ by {percent(between)}"))
+    own_doubts += spread_doubts(values)
     of_one = _efficiency(study, own, gpus, base) if scaled else None
     if of_one and _are_sessions(launches, alone, pauses):
         own_doubts.append(

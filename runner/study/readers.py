@@ -17,7 +17,7 @@ from runner.figures.compare.launches import MeasuredLaunch, PointLaunches, measu
 from runner.figures.export import exported_run
 from runner.jobs.directory import LOG, STUDY, Gaps, Run
 from runner.jobs.life import Standing, Warn, standing
-from runner.model.figure import unproven_doubts
+from runner.model.figure import Doubt, unproven_doubts
 from runner.model.output import ExportedRun, MadeBundle
 from runner.model.report import Report
 from runner.model.study import Setting, StudyFacts
@@ -68,7 +68,20 @@ def side(text: str) -> Side:
             others[point] += 1
     if not proven:
         raise _nothing_measured(study, text)
-    return Side(text, {point: PointLaunches(tuple(each), others[point]) for point, each in proven.items()})
+    unequal = _unequal(now, chosen)
+    points = {at: PointLaunches(tuple(each), others[at], unequal.get(at, ())) for at, each in proven.items()}
+    return Side(text, points)
+
+
+def _unequal(now: StudyFacts, chosen: Setting) -> dict[tuple[int, Setting], tuple[Doubt, ...]]:
+    """What the launches of each point do not have in common."""
+    return {
+        (each.gpus, tuple(pair for pair in each.settings if pair not in chosen)): tuple(
+            doubt for doubt in each.doubts if doubt.code == "unequal" and not doubt.words.startswith("efficiency")
+        )
+        for each in now.points
+        if each.arm == "full" and set(chosen) <= set(each.settings)
+    }
 
 
 def _chosen_settings(text: str) -> tuple[str, Setting]:
@@ -94,8 +107,11 @@ def exported_of(subjects: Sequence[Subject]) -> tuple[ExportedRun, ...]:
         gaps |= {path: now.gaps for path, now in studies.items()}
         for key, run in runs.items():
             each = exported_run(run, gaps)
-            if each.figure and (now := studies.get(subject.path)):
-                figure = each.figure.labelled(now.demonstration).doubted(unproven_doubts(_lacking(now)[key]))
+            now, launch = studies.get(subject.path), key
+            if now is None and run.group is not None and (study := read(run.group)) is not None:
+                now, launch = studies.setdefault(run.group, facts(study)), run.path.parent.name
+            if each.figure and now:
+                figure = each.figure.labelled(now.demonstration).doubted(unproven_doubts(_lacking(now).get(launch, 0)))
                 each = msgspec.structs.replace(each, figure=figure, demonstration=figure.demonstration)
             made.setdefault(run.path.resolve(), each)
     return tuple(made.values())
@@ -156,7 +172,8 @@ def _lacking(now: StudyFacts) -> dict[str, int]:
 def _said_by_its_study(run: Run, studies: _Studies) -> str:
     """What must be said with a run's figure, and its records do not show; empty for nothing."""
     if (group := run.group) is None:
-        return ""
+        gaps = run.gaps()  # of a copy
+        return f"of a study with a gap ({gaps[0]})" if gaps else ""
     if (study := read(group)) is None:
         return "its study cannot be read"
     now = studies[group] = studies.get(group) or facts(study)

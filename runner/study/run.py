@@ -24,7 +24,7 @@ from runner.model.plan import PlanRecord
 from runner.model.request import RequestRecord
 from runner.model.study import ATTEMPTS, PlannedStudy, Study
 from runner.preparation.job import code_of, prepare
-from runner.preparation.request import check_directory, image_of, repeated
+from runner.preparation.request import check_directory, check_foreign, image_of, recorded, repeated
 from runner.study import gather, one_allocation, separate
 from runner.study.attempts import settle, to_start
 from runner.study.directory import StudyDirectory, create
@@ -104,7 +104,7 @@ def run(
     if not _goes_on(planned, chosen, how, caller):
         return planned
     first = jobs.of(chosen.launches[0])
-    record = RequestRecord(question.request, first.site_file)
+    record = recorded(question.request, first.site_file)
     asked = Study(
         schema="1",
         study="",
@@ -167,7 +167,8 @@ def _resumed(
     runs = ((launch, each) for launch in asked.launches for each in study.runs(launch.key))
     ran = next(((*each, plan) for each in runs if (plan := each[1].read("plan.json", PlanRecord)) is not None), None)
     request = repeated(record, {}, image="" if ran is None else image_of(ran[2]))  # site and image stay those that ran
-    check_directory(request, "the study")
+    check_directory(record, "the study")
+    check_foreign(request, ())
     question = Question(request, asked.gpus, asked.arms, asked.repeats, asked.strong)
     jobs = _preparations(question, how, caller)
     made = gather.look(study).attempts

@@ -21,6 +21,7 @@ from runner.backends import LEFTOVERS
 from runner.box import lifecycle
 from runner.box.root import location
 from runner.cli import remote
+from runner.cli.batch_script import is_batch_script
 from runner.cli.importer import command as importer
 from runner.core import files, lock, paths, process_identity
 from runner.core.errors import Exit
@@ -53,7 +54,7 @@ from runner.model.job import Submitted
 from runner.model.request import Request
 from runner.preparation.environment import prepare_environment
 from runner.preparation.new_recipe import new_recipe, write_recipe
-from runner.preparation.request import check_foreign, make_request
+from runner.preparation.request import check_directory, check_foreign, make_request, recorded
 from runner.recipes.loader import read_recipe
 from runner.study import directory as studies
 from runner.study import run
@@ -178,7 +179,9 @@ def test_what_is_beside_a_configuration_of_a_place_that_all_write_to_is_no_stran
         shutil.rmtree(place / "here/sites")
 
 
-def test_a_login_without_tls_goes_to_no_stranger_who_listens_here(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_stranger_who_listens_here_serves_an_image_or_takes_a_login(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     answers = "HTTP/1.0 401 no\r\nWWW-Authenticate: Basic realm=x\r\n\r\n"
     serves = (
         "import socket; s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], flush=True)\n"
@@ -193,7 +196,9 @@ def test_a_login_without_tls_goes_to_no_stranger_who_listens_here(place: Path, m
             asked = references.parse(f"127.0.0.1:{port}/x/y:1")
             what = outcome_as(ALICE, lambda at=asked: Registry(at, print).resolve("1")).what
             child.terminate()
-            assert (said in what, "Authorization" in child.stdout.read()) == (True, user == ALICE)
+            asked_for = child.stdout.read()
+            assert said in what
+            assert ("Authorization" in asked_for, "manifests" in asked_for) == (user == ALICE,) * 2
 
 
 def test_where_only_owners_replace_each_user_has_names_of_his_own(place: Path) -> None:
@@ -508,6 +513,40 @@ def test_to_prepare_a_strangers_request_again_runs_nothing_of_his(place: Path) -
         request = msgspec.structs.replace(asked, **{name: str(path)})
         assert f"this is user {CAROL}'s" in outcome_as(ALICE, check_foreign, request, ()).what
         run_as(ALICE, check_foreign, request, (name,))
+
+
+def test_a_directory_that_is_another_users_since_is_not_submitted_from_again(place: Path) -> None:
+    """A scratch is purged, and anybody may make the name again."""
+    asked = Request(gpus=2, directory=str(owned(place / "project", ALICE)))
+    record = run_as(ALICE, recorded, asked, "s")
+    run_as(ALICE, check_directory, record, "it")
+    os.chown(place / "project", CAROL, CAROL)
+    assert f"is user {CAROL}'s now" in outcome_as(ALICE, check_directory, record, "it").what
+    run_as(ALICE, check_directory, run_as(ALICE, recorded, asked, "s"), "it")  # she chose it
+
+
+def test_a_strangers_file_of_a_bare_name_is_no_batch_script(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(owned(place / "here", 0, 0o1777))
+    for owner, is_script in ((CAROL, False), (ALICE, True)):
+        for name in ("job", "python3"):
+            Path(name).write_text("#!/bin/sh\n#SBATCH -N 1\n")
+            os.chown(name, owner, owner)
+        assert run_as(ALICE, is_batch_script, "job") == is_script
+        assert not run_as(ALICE, is_batch_script, "python3"), "PATH has it"
+
+
+def test_what_others_have_put_among_the_working_files_is_not_copied_to_another_machine(place: Path) -> None:
+    here = owned(place / "here", 0, 0o1777)
+    own, others = ["train.py", "mine/net.py"], ["torch.py", "hers/x.py", "runs/20261129-010203-train-1/job.sh"]
+    for name in (*own, *others):
+        (here / name).parent.mkdir(exist_ok=True, parents=True)
+        (here / name).touch()
+        for each in (here / name, *(here / name).parents):
+            if here in each.parents:
+                os.chown(each, *(2 * (ALICE if name in own else CAROL,)))
+    assert run_as(ALICE, remote._own, here, (*own, *others)) == own
+    os.chown(here / "runs", ALICE, ALICE)
+    assert run_as(ALICE, remote._own, here, (*own, others[-1])) == own, "runs there are others"
 
 
 def test_a_strangers_repository_above_is_not_ones_own(place: Path) -> None:

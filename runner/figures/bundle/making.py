@@ -27,6 +27,7 @@ from runner.figures.bundle.proof import (
     proven_study,
 )
 from runner.jobs.directory import VERDICT, Run
+from runner.model.figure import figure_of
 from runner.model.output import Bundle, BundledRun, MadeBundle
 from runner.model.plan import Plan
 from runner.render import quote_always
@@ -201,8 +202,9 @@ def _copied(run: Run, data: Path) -> BundledRun:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(clean)
     verdict = run.verdict
-    figure = run.figure_by(verdict, run.plan, {run.group or run.path: ()})  # gaps are said elsewhere
-    replaced = [doubt.words for doubt in figure.doubts if doubt.code == "replaced"] if figure else []
+    figure = figure_of(verdict, None)
+    others = figure.after_others(run.outcomes_before) if figure else None
+    replaced = [doubt.words for doubt in others.doubts if doubt.code == "replaced"] if others else []
     if verdict is not None and (verdict.anew or replaced):  # doubts, which travel
         stored = json.loads((target / VERDICT).read_bytes()) | {"anew": verdict.anew, "replaced": "; ".join(replaced)}
         (target / VERDICT).write_text(json.dumps(stored, indent=2) + "\n", "ascii")

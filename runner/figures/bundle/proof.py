@@ -143,8 +143,10 @@ def canonical_json(value: Any) -> bytes:
     return (json.dumps(msgspec.to_builtins(value), indent=2, sort_keys=True) + "\n").encode("ascii")
 
 
-class _Proven(Run):
-    """A run whose verdict was found to be what its records give."""
+class InBundle(Run):
+    """A run whose verdict was found to be what its records give. What its study says of it is in the bundle."""
+
+    launched_as = None
 
     @property
     def verdict(self) -> Verdict | None:
@@ -174,7 +176,7 @@ def proven_study(data: Path, runs: Mapping[str, str], figures: Figures, gaps: tu
         study = msgspec.convert(json.loads((data / STUDY).read_bytes()), Study)
     except (OSError, ValueError, RecursionError, msgspec.ValidationError):
         raise NotProvenError("the study's question cannot be read", where=STUDY) from None
-    proven = {key: _Proven(data / RUNS / run) for key, run in runs.items() if run}
+    proven = {key: InBundle(data / RUNS / run) for key, run in runs.items() if run}
     there = sorted(path.name for path in (data / RUNS).iterdir())
     if sorted(run.run_id for run in proven.values()) != there:
         raise NotProvenError("the launches of the study are not the runs of the bundle", where=STUDY)

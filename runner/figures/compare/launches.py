@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from itertools import pairwise
 
@@ -13,7 +13,7 @@ from runner.jobs.comparison import Identity, Ran, batch_of, code_facts, identity
 from runner.jobs.directory import Gaps, Run
 from runner.jobs.life import Standing, standing
 from runner.model.expectation import ComparedPoint, ComparedSide, Judgement
-from runner.model.figure import NO_INTERVAL, Doubt, Figure, shared_doubts
+from runner.model.figure import NO_INTERVAL, Doubt, Figure, shared_doubts, spread_doubts
 from runner.model.records import DEVICE_UUIDS, Report, StartRecord
 from runner.model.study import Setting
 from runner.statistics.launches import Comparison, compare, mean_rate, needed
@@ -40,10 +40,28 @@ class MeasuredLaunch(Ran):
 
 @dataclass(frozen=True)
 class PointLaunches:
-    """The launches of one side at one point, at least one; ``not_proven``: how many further ones are not measured."""
+    """The launches of one side at one point, at least one; ``not_proven``: how many further ones are not measured.
+    ``unequal``: what their study says of them together.
+    """
 
     launches: tuple[MeasuredLaunch, ...]
     not_proven: int = 0
+    unequal: tuple[Doubt, ...] = ()
+
+    @property
+    def doubts(self) -> tuple[Doubt, ...]:
+        """What must be said with the figure of these launches: of several, their interval is another one."""
+        without = NO_INTERVAL if len(self.launches) > 1 else ()
+        of_each = shared_doubts((launch.figure for launch in self.launches), without=without)
+        together = (Doubt("unequal", f"{' and '.join(pair)} ran at the same time") for pair in self.overlapping[:1])
+        spread = self.unequal or spread_doubts([launch.figure.value for launch in self.launches])
+        return *of_each, *spread, *together
+
+    @property
+    def overlapping(self) -> list[tuple[str, str]]:
+        """Neighbours of which one began before the other had ended."""
+        pairs = pairwise(in_order(self.launches))
+        return [(before.run, after.run) for before, after in pairs if before.ended_s > after.began_s > 0.0]
 
 
 def measured_launch(run: Run, gaps: Gaps | None = None) -> MeasuredLaunch:
@@ -97,12 +115,6 @@ def in_order(launches: Iterable[MeasuredLaunch]) -> tuple[MeasuredLaunch, ...]:
     return tuple(sorted(launches, key=lambda launch: (launch.began_s, launch.run)))
 
 
-def doubts_of(launches: Sequence[MeasuredLaunch]) -> tuple[Doubt, ...]:
-    """What must be said with the figure of these launches: of several, their interval is another one."""
-    without = NO_INTERVAL if len(launches) > 1 else ()
-    return shared_doubts((launch.figure for launch in launches), without=without)
-
-
 def compare_point(
     first: PointLaunches, second: PointLaunches, margin: float, fail_below: float | None, settings: Setting
 ) -> ComparedPoint:
@@ -140,11 +152,11 @@ def _side(side: PointLaunches) -> ComparedSide:
         side.not_proven,
         mean_rate([launch.figure.value for launch in ordered]).value,
         ordered[0].figure.unit,
-        doubts_of(ordered),
+        side.doubts,
     )
 
 
-def _apart(launches: Sequence[MeasuredLaunch]) -> Iterable[str]:
+def _apart(launches: tuple[MeasuredLaunch, ...]) -> Iterable[str]:
     """Why launches did not run side by side, so that what changed in between is in their difference."""
     on_gpus = [launch for launch in launches if launch.plan.device == "cuda"]
     if any(launch.nodes != launches[0].nodes for launch in launches):
@@ -156,7 +168,7 @@ def _apart(launches: Sequence[MeasuredLaunch]) -> Iterable[str]:
     elif other := [launch.run for launch in on_gpus if launch.devices != on_gpus[0].devices]:
         which = f"{on_gpus[0].run} and {other[0]} ran on different GPUs of the nodes"
         yield f"{which}, and healthy GPUs differ by several per cent"
-    together = [(before.run, after.run) for before, after in pairwise(launches) if before.ended_s > after.began_s]
+    together = PointLaunches(launches).overlapping
     if unknown := [launch.run for launch in launches if not launch.began_s]:
         yield f"it is unknown when {unknown[0]} ran"
     # What the last one ends with does not matter; of another, no end is no proof that the next one had to wait for it.

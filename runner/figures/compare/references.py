@@ -9,7 +9,7 @@ from pathlib import Path
 from runner.core import paths, strict_yaml
 from runner.core.errors import UsageError
 from runner.core.text import gpus_text
-from runner.figures.compare.launches import MeasuredLaunch, PointLaunches, doubts_of, in_order
+from runner.figures.compare.launches import MeasuredLaunch, PointLaunches, in_order
 from runner.model.expectation import AgainstReference, Reference, References
 from runner.model.figure import unproven_doubts
 from runner.statistics.launches import LEAST_LAUNCHES, mean_rate
@@ -129,5 +129,5 @@ def against(point: PointLaunches, reference: Reference, file: Path) -> AgainstRe
         interval_of="none" if interval is None else "launches" if of_launches else "this run",
         judgement="below" if high < at_least else "good" if low >= at_least else "cannot tell",
         above=at_most is not None and low > at_most,
-        doubts=(*doubts_of(ordered), *unproven_doubts(point.not_proven)),
+        doubts=(*point.doubts, *unproven_doubts(point.not_proven)),
     )

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 
 from runner.core.columns import Table, for_page
-from runner.core.text import first_of, gpus_text, percent, rate, seconds, settings_text
+from runner.core.text import efficiency, first_of, gpus_text, percent, rate, seconds, settings_text
 from runner.figures import tables
 from runner.figures.report.charts import heat_map, losses, node_cells
 from runner.figures.report.curves import Axes, Reference, Series, curves, time_line
@@ -131,7 +131,7 @@ def _efficiency(
     low = max(0.0, math.floor(20 * (min(values) - 0.02)) / 20)
     gpus, last = series[0].points[-1]
     sure = tables.interval(last)
-    says = f"{percent(last.value)} at {gpus_text(gpus)}" + (f" (95 %: {sure})" if sure else ", without an interval")
+    says = f"{efficiency(last.value)} at {gpus_text(gpus)}" + (f" (95 %: {sure})" if sure else ", without an interval")
     says += f". The axis begins at {percent(low, 0)}." if low > 0.0 else "."
     kinds = {point.scaling for point in study.points if point.scaling}
     title = f"{'- and '.join(sorted(kinds)).capitalize()}-scaling efficiency" if kinds else "Efficiency"

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import io
 import math
+import os
 import re
 import textwrap
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import cache
 from itertools import pairwise, product
 from pathlib import Path
@@ -286,11 +288,13 @@ def _font(size: int, *, bold: bool) -> FreeTypeFont:
     """A font of this machine, or Pillow's own, which has ASCII only."""
     from PIL import ImageFont
 
+    # By its whole path: Pillow would look in the directory where it is called first, which may be another user's.
+    shares = os.environ.get("XDG_DATA_DIRS") or "/usr/local/share:/usr/share"
+    places = [Path.home() / ".local/share", *filter(Path.is_absolute, map(Path, shares.split(":")))]
     for names in _FONTS:
-        try:
-            return ImageFont.truetype(f"{names[bold]}.ttf", size)
-        except OSError:
-            continue
+        for path in (path for each in places for path in each.glob(f"fonts/**/{names[bold]}.ttf")):
+            with suppress(OSError):
+                return ImageFont.truetype(str(path), size)
     own = ImageFont.load_default(size)
     assert isinstance(own, ImageFont.FreeTypeFont)
     return own

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from runner import __version__
-from runner.core.text import counted, gpus_text, percent, rate, settings_text, span
+from runner.core.text import counted, efficiency, gpus_text, percent, rate, settings_text, span
 from runner.figures.tables import all_settings, curve, estimate_per_gpu, interval, launch_text, unit_of, units_of
 from runner.model.expectation import Comparison
 from runner.model.figure import Doubt, in_words
@@ -66,7 +66,8 @@ def _of_point(study: StudyFacts, point: PointFacts, details: Sequence[RunReport]
         yield Highlight("Efficiency", "unknown", point.why)
     if estimate is not None:
         sure = interval(estimate)
-        yield Highlight("Efficiency", percent(estimate.value), f"{base}; {f'95 %: {sure}' if sure else 'no interval'}")
+        precision = f"95 %: {sure}" if sure else "no interval"
+        yield Highlight("Efficiency", efficiency(estimate.value), f"{base}; {precision}")
     yield from _slow(details)
     here = (loss for loss in study.losses if (loss.gpus, loss.settings) == (point.gpus, point.settings))
     loss = next(here, None)
@@ -214,7 +215,7 @@ def _figures(study: StudyFacts | None, rows: Sequence[Row]) -> Iterator[str]:
     text += _doubts(point.doubts)
     if of_one is not None:
         alone = "rank" if study.demonstration else "GPU"
-        text += f", {point.scaling}-scaling efficiency {percent(of_one.value)} of one {alone} alone"
+        text += f", {point.scaling}-scaling efficiency {efficiency(of_one.value)} of one {alone} alone"
         text += f" ({sure})" if (sure := interval(of_one)) else ""
     if study.gaps:
         text += f"; {counted(len(study.gaps), 'launched run')} of the study cannot be shown any more"

@@ -29,7 +29,6 @@ from runner.images.conversion.publishing import publish
 from runner.images.conversion.sif import sif_maker
 from runner.images.packing import rootfs
 from runner.images.sources import archives, manifests
-from runner.images.sources.credentials import is_loopback
 from runner.images.sources.registry import Registry
 from runner.images.writable_root import Tool, work_directory
 
@@ -116,8 +115,8 @@ def built(spec: BuildSpec, tool: Tool, progress: Progress) -> Path:
         file = work / "image.def"
         file.write_text(text, "utf-8")
         options = list(tool.options)
-        if spec.base.path is None and is_loopback(references.parse(spec.base.reference).registry):
-            options.append("--no-https")
+        if spec.base.path is None:
+            options += sif.without_tls(references.parse(spec.base.reference))
         config = rootfs.Config(environment=environment(spec.stages[-1]), labels=spec.labels)
 
         def write(out: Path) -> None:

@@ -210,7 +210,7 @@ def build_labels(framework: str, inputs: str, base: str, base_digest: str, build
 
 def source_state() -> tuple[str, str]:
     """(commit, ``true``/``false``/``unknown`` for local changes) of the checkout that this runs from."""
-    root = paths.source_root()
+    root = paths.repository_root()
     if root is None or process.find("git") is None:
         return "unknown", "unknown"
     commit = process.run(["git", "-C", root, "rev-parse", "HEAD"], timeout_s=10, check=False)

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 PART_LABEL = "gpu-runner.part"  # of images, also of those that have lost their names
 _NOTES = "steps"
+_BY_SOCKET = "http+docker://localhost"  # of docker-py: an engine of this machine
 _STOP_S = 15.0
 _FULL_FIX = "free space on the engine's disk: docker system df shows what takes it"
 # The messages of Docker (20.10 to 28) and Podman for a registry's 401 and 403; Docker's hub answers 403 for an unknown
@@ -306,6 +307,9 @@ def base_image(client: docker.DockerClient, name: str, platform: str | None, pro
             where=name,
             fix="build it first, or name the registry that it was pushed to",
         )
+    registry = reference.parse(name).registry
+    if credentials.is_loopback(registry) and client.api.base_url == _BY_SOCKET:
+        credentials.ensure_own_port(registry)  # the engine gets a login that docker-py finds
     progress.step(f"pulling {name}" + (f" for {platform}" if platform else ""))
     try:
         for chunk in client.api.pull(name, stream=True, decode=True, platform=platform):

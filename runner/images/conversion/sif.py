@@ -23,7 +23,7 @@ from runner.images.conversion.publishing import ABOUT, Contents, Conversion, Mak
 from runner.images.packing.mksquashfs import Source
 from runner.images.reference import Reference
 from runner.images.sources import layered, manifests
-from runner.images.sources.credentials import is_loopback
+from runner.images.sources.credentials import ensure_own_port, is_loopback
 from runner.images.store import image_files
 
 if TYPE_CHECKING:
@@ -113,13 +113,20 @@ def convert(
     return publish(sif_maker(source, write), progress, store_dir=store_dir)
 
 
+def without_tls(reference: Reference) -> list[str]:
+    """The builder's options for a registry of this machine. RefusedError: a stranger could listen there."""
+    if not is_loopback(reference.registry):
+        return []
+    ensure_own_port(reference.registry)
+    return ["--no-https"]
+
+
 def pull(reference: Reference, progress: Progress, *, store_dir: Path | None = None) -> Conversion:
     """The stored SIF of an image that the builder itself pulls from its registry, by its digest there now."""
     source = layered.from_registry(reference, manifests.platform(None), progress)
     image = f"docker://{'/'.join(filter(None, (reference.registry, reference.repository)))}@{source.origin}"
-    plain = ["--no-https"] if is_loopback(reference.registry) else []
 
     def write(out: Path) -> None:
-        apptainer_build([*plain, str(out), image], progress.line, where=image)
+        apptainer_build([*without_tls(reference), str(out), image], progress.line, where=image)
 
     return publish(sif_maker(source, write), progress, store_dir=store_dir)

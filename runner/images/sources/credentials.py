@@ -211,12 +211,15 @@ def is_loopback(netloc: str) -> bool:
         return host_of(netloc) == "localhost"
 
 
-def is_own_port(netloc: str) -> bool:
-    """Whether a user who is trusted listens at this port of this machine, where all users may, and no other one."""
+def ensure_own_port(netloc: str) -> None:
+    """Raises RefusedError: this port of this machine, where all users may listen, is no trusted user's."""
     port, owners = urlsplit(f"//{netloc}").port or 80, set()
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):  # proc(5); 0A listens
         with suppress(OSError):
             rows = [line.split() for line in Path(table).read_text("ascii").splitlines()[1:]]
             listening = (row for row in rows if row[3] == "0A" and int(row[1].rpartition(":")[2], 16) == port)
             owners |= {int(row[7]) for row in listening}
-    return bool(owners) and all(map(files.is_trusted, owners))
+    if not owners or not all(map(files.is_trusted, owners)):
+        what = f"no trusted user listens at {netloc}: its images could be anybody's, and a login would be"
+        fix = "let your registry or tunnel listen there, or at another port; RUNNER_TRUST=NAME if it is NAME's"
+        raise RefusedError(what, where=netloc, fix=fix)

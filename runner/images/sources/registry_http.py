@@ -153,10 +153,6 @@ class Connection:
                 request.headers["Authorization"] = authorization
             return request
 
-        if is_open and (authorization or "data" in others) and not credentials.is_own_port(netloc):
-            what = f"your login for {self.host} would go without TLS to {netloc}, where no trusted user listens"
-            fix = "let your registry or tunnel listen there, or at another port; RUNNER_TRUST=NAME if it is NAME's"
-            raise RefusedError(what, where=self.where(), fix=fix)
         # Added to the environment's proxies: none on the way to this machine itself.
         proxies = {"no_proxy": host_of(netloc)} if is_loopback(netloc) else {}
         timeout = (_CONNECT_S, _READ_S)
@@ -372,8 +368,14 @@ def _innermost(error: BaseException) -> BaseException:
 
 class _Session(requests.Session):
     """Takes no login from ~/.netrc: which one is sent, and to whom, is decided above. No redirect gives up TLS. As for
-    engines, there are no cookies: they would go to every port of a host.
+    engines, there are no cookies: they would go to every port of a host. Without TLS only a trusted user is asked.
     """
+
+    def send(self, request: requests.PreparedRequest, **options: Any) -> requests.Response:
+        scheme, netloc = urlsplit(request.url or "")[:2]
+        if scheme == "http" and is_loopback(netloc):
+            credentials.ensure_own_port(netloc)
+        return super().send(request, **options)
 
     def get_redirect_target(self, resp: requests.Response) -> str | None:
         target: str | None = super().get_redirect_target(resp)

@@ -186,4 +186,4 @@ def test_of_a_repository_what_git_tracks_or_would_track_is_copied(
     monkeypatch.chdir(work / "below")
     top, start, found = remote._working_files("submit")
     assert (top, start, set(found)) == (work, "below", {"a.py", ".gitignore", "below/b.py", "new.py"})
-    assert remote._working_files("status")[2] == ()
+    assert not remote._working_files("status")[2]

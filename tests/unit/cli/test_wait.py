@@ -230,7 +230,7 @@ def as_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
         (Verdict("ran", forced=(HOSTILE,)), f"  forced: {SHOWN}\n"),
         (Verdict("measured", images_per_s=3.0, window_s=4.0, demonstration=HOSTILE), f"   [{SHOWN}]\n"),
         (Verdict("failed", reasons=("Größe 日本 ñ",)), "Größe 日本 ñ"),
-        (MEASURED, "  arm uncoupled: 40.0 images/s over 30.00 s, slowest rank 9.0\n  arm full: 30.0 images/s over "),
+        (MEASURED, "  arm uncoupled: 40.0 images/s over 30.00 s, slowest rank 9.00\n  arm full: 30.0 images/s over "),
     ],
 )
 def test_a_verdict_is_shown_in_any_language_without_control_characters(

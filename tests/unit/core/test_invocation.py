@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 import pytest
 
+from runner.core import paths
 from runner.core.invocation import called, missing_module
 
 CHECKOUT = Path(__file__).parents[3]
@@ -134,3 +135,13 @@ def test_what_an_old_python_reads_first_is_in_its_own_language() -> None:
     words = (vermin, "--no-tips", "--violations", "-t=2.7-", "-t=3.6-", "--eval-annotations")
     done = run_bare(*words, "runner/__init__.py", "runner/__main__.py")
     assert done.returncode == 0, done.stdout
+
+
+def test_a_repository_above_the_checkout_is_not_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "ours/containers").mkdir(parents=True)
+    (tmp_path / "ours/pyproject.toml").touch()
+    (tmp_path / ".git").mkdir()  # another user's, perhaps, whose settings name programs
+    monkeypatch.setattr(paths, "_PACKAGE", tmp_path / "ours/runner")
+    assert paths.source_root() and paths.repository_root() is None
+    (tmp_path / "ours/.git").mkdir()
+    assert paths.repository_root() == tmp_path / "ours"

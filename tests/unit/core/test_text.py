@@ -83,6 +83,8 @@ FORMS = {
     "no rate": (text.rate(0.0), "0"),
     "percent": (text.percent(0.924), "92.4 %"),
     "loss": (text.percent(-0.0312), "-3.1 %"),
+    "a low efficiency": (text.efficiency(0.002308), "0.231 %"),
+    "efficiency": (text.efficiency(0.9244), "92.4 %"),
     "a share that rounds to 0": (text.percent(-0.0001, signed=True), "0.0 %"),
     "change": (text.change(0.018), "+1.80 %"),
     "interval": (text.with_span(0.9, 0.85, 0.95), "90.0 % (85.0 % to 95.0 %)"),

@@ -102,12 +102,17 @@ def test_what_the_kernel_shows(tmp_path: Path) -> None:
             "sys/devices/system/cpu/cpu1/cpufreq/scaling_cur_freq": "3350000",
             "sys/devices/system/cpu/cpu0/thermal_throttle/package_throttle_count": "4",
             "proc/77/stat": "77 (a) b) c) S 1 1 1 0 -1 0 0 0 0 0 200 100 50 50 20 0 1 0 1 1 1",
+            "proc/77/environ": "A=1\0RUNNER_TOKEN=t\0",
+            "proc/78/stat": "78 (its child) S 77 1 1 0 -1 0 0 0 0 0 60 0 0 0 20 0 1 0 1 1 1",
+            "proc/79/stat": "79 (another job) S 1 1 1 0 -1 0 0 0 0 0 900 0 0 0 20 0 1 0 1 1 1",
+            "proc/79/environ": "RUNNER_TOKEN=tt\0",
         },
     )
     tick_s = 0.01
-    assert processors.state(root) == pytest.approx(
+    assert processors.own_seconds(root) == pytest.approx(1360 * tick_s)
+    assert processors.state(root, "t") == pytest.approx(
         {
-            "busy_s": 163 * tick_s, "steal_s": 8 * tick_s, "own_s": 400 * tick_s, "throttles": 4,
+            "busy_s": 163 * tick_s, "steal_s": 8 * tick_s, "own_s": 460 * tick_s, "throttles": 4,
             "quota_throttled_s": 2.5, "frequency_mhz": 2800.0,
         }
     )  # fmt: skip

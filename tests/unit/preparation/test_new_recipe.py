@@ -143,6 +143,11 @@ def test_nothing_is_overwritten(project: Path) -> None:
         write_recipe(new, project, project)
 
 
+def test_a_file_of_the_programs_name_is_not_the_program(project: Path) -> None:
+    (project / "python3").touch()  # of another user's, perhaps: PATH has the program
+    assert Path("python3") not in new_recipe("mine", ("python3", "train.py"), project).files
+
+
 def test_beside_the_program_nothing_is_copied(project: Path) -> None:
     assert write_recipe(new_recipe("mine", ("python", "train.py"), project), project, project) == ()
     assert read_recipe(".").recipe.program == ("python", "train.py")

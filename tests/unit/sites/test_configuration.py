@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from runner.core.errors import UsageError
+from runner.core.paths import site_of_shell
 from runner.model.request import Request
 from runner.preparation.site import read_user_site
 from runner.recipes import loader as recipes
@@ -89,6 +90,18 @@ def test_a_value_is_set_and_every_other_line_stays(value: str, machine: Path, tm
     with pytest.raises(UsageError, match="not valid YAML"):
         set_value("account", value)
     assert path.read_text() == "{account: old}\n"
+
+
+def test_a_sites_file_that_is_a_default_is_not_another_one_in_each_working_directory(
+    machine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (machine / "config.yaml").write_text("site: theirs.yaml\n")
+    assert read_config().site == str(machine / "theirs.yaml")
+    monkeypatch.setenv("RUNNER_SITE", "./mine.yaml")
+    with pytest.raises(UsageError, match="by where a command is called"):
+        site_of_shell()
+    monkeypatch.setenv("RUNNER_SITE", "mine")
+    assert site_of_shell() == "mine"
 
 
 def test_a_value_is_set_below_comments_and_where_a_link_leads(machine: Path, tmp_path: Path) -> None:

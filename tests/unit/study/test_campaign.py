@@ -17,6 +17,7 @@ from runner.backends.schedulers.local.client import Local
 from runner.cli.study import problem
 from runner.core.errors import RefusedError, UnknownStateError
 from runner.core.files import sha256
+from runner.figures.bundle.proof import InBundle
 from runner.jobs.campaign import Campaign, Log, is_leased
 from runner.jobs.directory import LOG, Run, judgements
 from runner.jobs.facts import Selection, list_runs
@@ -278,7 +279,8 @@ def test_a_run_knows_the_gaps_of_its_study_also_where_that_cannot_be_read(of: St
     assert run.gaps() == facts(of).gaps != ()
     (of.path / "study.json").write_text("{}")
     assert run.gaps() == ("its study cannot be read",)
-    assert Run(tmp_path / run.run_id).gaps() == ()
+    assert Run(tmp_path / run.run_id).gaps() == run.gaps(), "a copy of it elsewhere"
+    assert Run(tmp_path / "20990101-000000-train-4").gaps() == ()
 
 
 def test_a_gap_is_a_doubt_of_every_figure_of_the_study(of: StudyDirectory) -> None:
@@ -487,12 +489,14 @@ IN_CONTAINER = {"RUNNER_RUN_DIR": "/results"}
 def test_a_bundle_of_a_study_whose_directory_was_renamed_has_its_points(tmp_path: Path) -> None:
     of = on_disk(tmp_path, study((1,), 1))
     run = left_run(of, SLOW, measured(200.0))
-    ran_as = {"RUNNER_RUN_DIR": f"/home/u/runs/renamed/launches/{SLOW}/{run.run_id}"}
+    ran_as = {"RUNNER_RUN_DIR": f"/home/u/runs/20261122-120000-renamed-study/launches/{SLOW}/{run.run_id}"}
     leave(run, "ranks/0.start.json", StartRecord("2", 0, 1, 0, 1, 0, "h", True, "cpu", environment=ran_as))
     log = Run(of.path).content(LOG)
-    bundled = Run(run.path.rename(tmp_path / run.run_id))  # which has no directory of the study
-    found = [figures(of.study, {SLOW: bundled}, each)[0][0].proven for each in (log, None)]
-    assert found == [1, 0], "by its log it is of this launch; without one it may be of another study"
+    bundled = InBundle(run.path.rename(tmp_path / run.run_id))  # which has no directory of the study
+    assert Run(bundled.path).gaps() == ("its study cannot be read",) and not bundled.gaps()
+    by_log, without = (figures(of.study, {SLOW: bundled}, each)[0][0] for each in (log, None))
+    assert (by_log.proven, without.proven) == (1, 0), "without a log it may be of another study"
+    assert not any(doubt.code == "gap" for doubt in by_log.doubts), "these are in the bundle"
 
 
 def test_a_run_that_was_no_launch_proves_nothing_in_a_study(of: StudyDirectory) -> None:

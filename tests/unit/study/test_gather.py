@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from msgspec.structs import replace
 from runner.cli.study import facts_lines
 from runner.jobs.directory import Run
 from runner.model.figure import in_words
-from runner.model.job import ExitMarker
+from runner.model.job import ExitMarker, JobState
 from runner.model.plan import LaunchPlace
 from runner.model.records import StartRecord
 from runner.model.study import Launch
@@ -129,6 +130,7 @@ RANK = "ranks/0.start.json"
         (Verdict("cancelled"), RANK, "cancelled"),
         (Verdict("cancelled"), "", ""),  # in the queue
         (Verdict("infrastructure", ("a node failed",)), RANK, ""),
+        (Verdict("infrastructure", ("Input/output error",)), RANK, "infrastructure"),  # the program's own last words
         (Verdict("ran"), RANK, "ran"),  # a program that ends by the clock measures nothing where it is slow
         (Verdict("not-proven"), "exit.json", "not-proven"),  # its script ended well, and had ranks
         (Verdict("not-proven"), "../../../allocations/1/launches", "not-proven"),  # so its allocation says
@@ -143,6 +145,7 @@ def test_what_is_left_where_an_earlier_run_was_cut_off_may_be_the_fast_ones(
     if left:
         listed = f"1.5\t2.5\t0\t{cut.path}\n1.5\t2.5\t1\t/x\n"
         (cut.path / left).write_text(listed if left.endswith("launches") else '{"job": "1", "exit": 0, "end_s": 2.5}')
+    cut.write("ended.json", JobState("ended", "NODE_FAIL" if "a node failed" in before.reasons else "FAILED"))
     cut.write("verdict.json", before)
     counts = left_run(of, "g0001-full-r1", measured(50.0, steady=True))
     left_run(of, "g0001-full-r2", measured(50.0, steady=True))
@@ -156,6 +159,8 @@ def test_what_is_left_where_an_earlier_run_was_cut_off_may_be_the_fast_ones(
     if left:
         (cut.path / left).unlink()  # that cannot be unmade
     cut.path.joinpath("verdict.json").unlink()
+    copy = shutil.copytree(counts.path, tmp_path / counts.run_id)
+    assert Run(copy).figure.has("replaced") == bool(outcome)  # type: ignore[union-attr]
     assert Run(counts.path).figure.has("replaced") == bool(outcome)  # type: ignore[union-attr]
 
 

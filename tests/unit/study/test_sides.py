@@ -367,7 +367,7 @@ def test_points_of_a_study_without_a_reference_are_left_out(
     assert "no reference fits recipe r on 4 GPUs" in capsys.readouterr().err
 
 
-def test_a_figure_against_a_reference_names_the_launches_that_are_missing(
+def test_a_figure_against_a_reference_names_the_launches_that_are_missing_and_how_far_apart_they_are(
     studies: StudyDirectory, tmp_path: Path
 ) -> None:
     """Whose slow ones may have run into their limit."""
@@ -377,3 +377,10 @@ def test_a_figure_against_a_reference_names_the_launches_that_are_missing(
     words = "1 more launch of its point not proven, which may have been slow"
     assert [words in in_words(each.doubts) for each in found] == [False, True]
     assert words in "".join(reference_lines(found[1]))
+    first, *others = point.launches
+    far = replace(first, figure=msgspec.structs.replace(first.figure, value=2 * first.figure.value))
+    apart = against(replace(point, launches=(far, *others)), reference, tmp_path)
+    assert "rates of its launches differ by 1" in in_words(apart.doubts)
+    began = [replace(each, began_s=10.0 * number, ended_s=10.0 * number + 11) for number, each in enumerate(others, 1)]
+    at_once = against(replace(point, launches=tuple(began)), reference, tmp_path)
+    assert f"{began[0].run} and {began[1].run} ran at the same time" in in_words(at_once.doubts)

@@ -1,6 +1,10 @@
 # shellcheck shell=bash disable=SC2034,SC2154,SC2329  # what job.sh and other files set and call
 # Functions of every job.sh. Our names begin with runner_; nothing in this file starts a step.
 
+# Slurm may start a job without a PATH, where it has no login environment for it. Bash has one of its own, with the
+# current directory in it, and Python without one takes its library from there.
+printenv PATH >/dev/null || export PATH=/usr/local/bin:/usr/bin:/bin
+
 # Takes out of the environment all variables but the usual few and those that match a pattern, and all functions but
 # ours: what runs is then the same from a clean shell and from a dirty one. Arguments: patterns.
 runner_keep_only() {

@@ -64,10 +64,15 @@ def test_modules_of_a_login_shell_are_loaded_anew_and_whole(tmp_path: Path, expo
 
 def test_without_any_environment_there_is_all_that_a_job_needs(tmp_path: Path) -> None:
     env = begin(tmp_path, {"SLURM_JOB_ID": "7"}, "nil")
-    assert env["PATH"] == "/opt/craype/bin:/usr/bin:/bin", "and not the current directory, as in bash's own"
+    assert env["PATH"] == "/opt/craype/bin:/usr/bin:/bin:/usr/local/bin:/usr/bin:/bin"
     assert env["HOME"].startswith("/")
     assert env["USER"]
     assert env["SAID"] == "module x"
+
+
+def test_a_job_that_has_no_path_has_none_with_the_current_directory(tmp_path: Path) -> None:
+    """Bash has one for itself, and Python without any takes its library from there."""
+    assert begin(tmp_path, {"SLURM_JOB_ID": "7"})["PATH"] == "/usr/local/bin:/usr/bin:/bin"
 
 
 def test_a_login_shell_without_modules_stays_as_it_is(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 
 import msgspec
 import pytest
-from PIL import Image
+from PIL import Image, ImageFont
 
 from runner.cli.report import report_lines
 from runner.core.errors import InfrastructureError, RunnerError, UsageError
@@ -307,3 +307,15 @@ def test_the_slide_has_the_pictures_of_the_page(
 def test_what_a_picture_is_made_of_and_no_slide_can_draw_is_an_error() -> None:
     with pytest.raises(KeyError):
         slide._draw(ElementTree.fromstring("<svg><ellipse/></svg>"), Image.new("RGB", (9, 9)), (0.0, 0.0), 1.0)
+
+
+def test_no_font_is_taken_from_where_it_is_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another user's could have other digits."""
+    (tmp_path / "DejaVuSans.ttf").touch()
+    monkeypatch.chdir(tmp_path)
+    own = tmp_path / "home/.local/share/fonts/any/DejaVuSans.ttf"
+    own.parent.mkdir(parents=True)
+    own.touch()
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(ImageFont, "truetype", lambda name, _size: name)
+    assert str(slide._font.__wrapped__(12, bold=False)) == str(own)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import socket
 import struct
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from runner.cli import run
 from runner.core import process
 from runner.core.errors import Exit, InfrastructureError, RefusedError
 from runner.core.progress import Silent
+from runner.images import reference as references
 from runner.images.conversion import sif as apptainer_build
 from runner.images.conversion.publishing import publish
 from runner.images.packing.rootfs import Config
@@ -24,6 +26,16 @@ from tests.support.squashfs import published, sif_of
 from tests.support.submissions import sound
 
 pytestmark = pytest.mark.skipif(process.find("mksquashfs") is None, reason="squashfs-tools are not installed")
+
+
+def test_a_builder_takes_no_registry_of_this_machine_that_is_a_strangers() -> None:
+    """Another user may listen there by then, and would get a login."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        here = references.parse(f"127.0.0.1:{server.getsockname()[1]}/x:1")
+        assert apptainer_build.without_tls(here) == ["--no-https"]
+    with pytest.raises(RefusedError, match="no trusted user listens"):
+        apptainer_build.without_tls(here)
+    assert apptainer_build.without_tls(references.parse("nvcr.io/x:1")) == []
 
 
 def test_a_game_named_singularity_is_no_builder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,9 +57,12 @@ def transformers(begin: Any, stated: dict[str, Any]) -> Any:
         meter: Meter | None = None
         _batches, _batch_size = 1, 0
 
-        def on_train_begin(self, args: Any, _state: Any, _control: Any, **named: Any) -> None:
+        def on_train_begin(self, args: Any, state: Any, _control: Any, **named: Any) -> None:
+            size = getattr(state, "train_batch_size", None) or args.train_batch_size
+            if self.meter is not None and size < self._batch_size:
+                self.meter.replace()  # the trainer begins anew with a batch that fits (auto_find_batch_size)
             values = {
-                "batch_size": args.train_batch_size,
+                "batch_size": size,
                 "accumulate": args.gradient_accumulation_steps,
                 "model": named.get("model"),
                 "optimizer": named.get("optimizer"),

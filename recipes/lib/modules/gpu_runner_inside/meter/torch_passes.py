@@ -106,6 +106,7 @@ class Passes:
         self._stepped_after = 0  # passes of this step
         self._first: list[Step] = []  # passes of this step; those that activation checkpointing repeats
         self._repeated: list[Step] = []
+        self._repeated_in, self._solves = -1, False  # which backward pass; whether one repeats several
         self._given: list[tuple[Any, int]] = []  # tensors of the last pass in the warm-up, not kept alive; versions
         self._shapes: Any = None  # of the last pass's inputs; what they show
         self._shown = NONE
@@ -183,7 +184,9 @@ class Passes:
                     self.shapes = own if self.shapes in (None, own) else VARYING
         except Exception:  # a shape that cannot be read
             self._shown, self._shapes = self._show(given), None
-        if _backward() != -1:
+        if (backward := _backward()) != -1:
+            self._solves = self._solves or backward == self._repeated_in  # as adjoint methods do, which take no more
+            self._repeated_in = backward
             self._repeated.append(self._shown)
             return
         self._began()
@@ -204,7 +207,7 @@ class Passes:
                 self._mixed = True  # the first gradients are thrown away
             self._open = True
         elif self._has_several:
-            self._mixed = self._mixed or self._open  # the last pass had no backward pass of its own
+            self._mixed = self._mixed or (self._open and bool(self._first))  # no backward pass of the last one's own
             self._open = True
         self._first.append(self._shown)
 
@@ -289,6 +292,8 @@ class Passes:
         """Those since the last call."""
         self._running = None
         passes = self._first or self._repeated
+        self._mixed = self._mixed or (self._solves and not self._first)
+        self._repeated_in, self._solves = -1, False
         if self._looks and self._is_first and not passes:
             self._descend()
         self._mixed = self._mixed or (len(passes) > 1 and self._open and not self._stepped_after)

@@ -16,10 +16,10 @@ from gpu_runner_inside.launcher.binding import parse
 _SAMPLED = 4  # processors whose frequency is read each second: a reading may interrupt the processor
 
 
-def state(root: str = "/") -> dict[str, Any]:
+def state(root: str = "/", token: str = "") -> dict[str, Any]:
     """Totals since boot, to be compared with another reading. O(processes + processors).
 
-    ``busy_s``: processor seconds of everything; ``own_s``: of the processes of this user that are visible and alive;
+    ``busy_s``: processor seconds of everything; ``own_s``: of the job step's visible processes, as ``own_seconds``;
     ``steal_s``: taken by the hypervisor; ``throttles``: events on all packages; ``quota_throttled_s``: this cgroup was
     kept from running by its CPU limit.
     """
@@ -32,7 +32,7 @@ def state(root: str = "/") -> dict[str, Any]:
     return {
         "busy_s": (sum(times[:3]) + sum(times[5:7])) * tick_s if known else None,
         "steal_s": times[7] * tick_s if known else None,
-        "own_s": own_seconds(root),
+        "own_s": own_seconds(root, token),
         "throttles": sum(counted) if counted else None,
         "quota_throttled_s": int(quota.group(1)) * 1e-6 if quota else None,
         "frequency_mhz": frequency_mhz(root),
@@ -51,10 +51,15 @@ def frequency_mhz(root: str = "/") -> float | None:
     return sum(shown) / len(shown) if shown else None
 
 
-def own_seconds(root: str = "/") -> float:
-    """Processor seconds of the visible processes of this user, and of their children that have ended."""
-    tick_s, ticks = 1.0 / os.sysconf("SC_CLK_TCK"), 0
-    me = os.getuid()
+def own_seconds(root: str = "/", token: str = "") -> float:
+    """Processor seconds of the visible processes of this user that have the step's RUNNER_TOKEN in their environment,
+    or descend from one; and of their children that have ended. Without a token of all that this user has.
+    """
+    tick_s, me = 1.0 / os.sysconf("SC_CLK_TCK"), os.getuid()
+    marked = b"\0RUNNER_TOKEN=" + os.fsencode(token) + b"\0"
+    ticks: dict[str, int] = {}
+    parents: dict[str, str] = {}
+    own: set[str] = set()
     for pid in _listed(os.path.join(root, "proc")):
         if not pid.isdigit():
             continue
@@ -66,8 +71,22 @@ def own_seconds(root: str = "/") -> float:
         # The name in parentheses may hold anything; utime stime cutime cstime are fields 14 to 17.
         fields = _text(root, f"proc/{pid}/stat").rpartition(")")[2].split()
         if len(fields) > 15:
-            ticks += sum(int(field) for field in fields[11:15])
-    return ticks * tick_s
+            ticks[pid], parents[pid] = sum(int(field) for field in fields[11:15]), fields[1]
+            if not token or marked in b"\0" + _environment(root, pid):
+                own.add(pid)
+    before = -1
+    while before != len(own):
+        before = len(own)
+        own |= {pid for pid, parent in parents.items() if parent in own}
+    return sum(ticks[pid] for pid in own) * tick_s
+
+
+def _environment(root: str, pid: str) -> bytes:
+    try:
+        with open(os.path.join(root, "proc", pid, "environ"), "rb") as file:
+            return file.read()
+    except OSError:
+        return b""
 
 
 def _cpus(root: str) -> list[str]:

@@ -114,7 +114,10 @@ class Watch:
         return {"monotonic_s": time.monotonic(), "ports": _ports(self._faults)}
 
     def _states(self) -> dict[str, Any]:
-        return {"gpus": self._gpus.states(self._about["run_dir"]), "processors": _processors(self._faults)}
+        return {
+            "gpus": self._gpus.states(self._about["run_dir"]),
+            "processors": _processors(self._about["token"], self._faults),
+        }
 
 
 def main(about: str) -> None:
@@ -171,9 +174,9 @@ def _ports(faults: list[str]) -> list[dict[str, Any]]:
         return []
 
 
-def _processors(faults: list[str]) -> dict[str, Any]:
+def _processors(token: str, faults: list[str]) -> dict[str, Any]:
     try:
-        return processors.state()
+        return processors.state(token=token)
     except Exception as error:
         _note(faults, f"processors: {error!r}")
         return {}
