@@ -62,23 +62,23 @@ def _open_client(url: str, *, where: str) -> docker.DockerClient:
     return client
 
 
-def connect(url: str | None = None, *, state: Path | None = None) -> docker.DockerClient:
+def connect(url: str | None = None) -> docker.DockerClient:
     """A client of the first engine that answers: ``url``, DOCKER_HOST, Docker's socket, Podman's, our private one.
 
     Raises:
         UsageError: what was named is no URL. InfrastructureError: the engine that was named does not answer.
         RefusedError: none was named and none answers.
     """
-    return connected(url, state=state)[1]
+    return connected(url)[1]
 
 
-def connected(url: str | None = None, *, state: Path | None = None) -> tuple[str, docker.DockerClient]:
+def connected(url: str | None = None) -> tuple[str, docker.DockerClient]:
     """The URL of that engine, and its client; raises as ``connect`` does."""
     named = url or os.environ.get("DOCKER_HOST")
     if named:
         return named, _open_client(named, where="--engine" if url else "DOCKER_HOST")
     tried: list[str] = []
-    for candidate in default_urls(state or private_state()):
+    for candidate in default_urls(private_state()):
         if not Path(candidate.removeprefix("unix://")).exists():
             continue
         try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
 import re
 import shlex
 import shutil
@@ -20,6 +19,7 @@ from runner.images.conversion import sif
 from runner.images.packing import mksquashfs, rootfs
 from runner.images.packing.mksquashfs import PackJob, Source
 from runner.images.packing.tarstream import BLOCK, END, entry
+from runner.images.sources import manifests
 from runner.images.store import image_files
 from runner.images.store.stored_image import form_of
 
@@ -36,7 +36,6 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 LEFT_OUT = frozenset((".lock",))  # Enroot's mark of a root that is in use
 _WRITABLE = ("--writable", "--contain", "--no-home")
 _CHUNK = 1 << 20
-_MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}  # uname(2)'s names, and Go's
 _UNPACK_S = 6 * 3600.0
 _NOT_ROOT = "because you're not superuser"  # unsquashfs, of device files: a copy has none
 
@@ -79,8 +78,7 @@ def tree_image(
         job.progress.step(f"squashing {name}: its tree, as a stream")
         return mksquashfs.packed_stream(archived(root, left_out), job)
 
-    machine = platform.machine()
-    return Source(name, digest, created, architecture or _MACHINES.get(machine, machine), config, packed)
+    return Source(name, digest, created, architecture or manifests.platform(None).architecture, config, packed)
 
 
 def states(root: Path) -> dict[str, tuple[int, int]]:

@@ -34,6 +34,7 @@ from runner.images.packing.mksquashfs import Packing
 from runner.images.store.stored_image import StoredImage
 from tests.support import converting, odd_image
 from tests.support.commands import ran
+from tests.support.heard import Heard
 from tests.support.odd_image import EPOCH, OLD, Entry
 from tests.support.squashfs import crashing_mksquashfs
 from tests.support.users import AS_ROOT
@@ -42,21 +43,6 @@ from tests.support.waiting import until
 pytestmark = [pytest.mark.integration, AS_ROOT]
 ODD = "gpu-runner/test-odd:1"
 WAYS: tuple[Method, ...] = ("layers", "stream")
-
-
-class Heard(Silent):
-    def __init__(self) -> None:
-        self.said: list[str] = []
-        self.amounts: list[tuple[int, int | None]] = []
-
-    def step(self, text: str, done: int | None = None, total: int | None = None) -> None:
-        self.said.append(text)
-
-    def line(self, text: str) -> None:
-        self.said.append(text)
-
-    def moved(self, done: int, total: int | None) -> None:
-        self.amounts.append((done, total))
 
 
 @dataclass(frozen=True)
@@ -153,7 +139,9 @@ def test_what_an_export_leaves_out_makes_it_a_stream(engine_client: docker.Docke
     tag, heard = "gpu-runner/test-attributed:1", Heard()
     with odd_image.loaded(engine_client, tag, odd_image.archive_of_all(tag, attribute="user.note")):
         made = convert_engine_image(tag, engine_client, heard, store_dir=tmp_path / "store").image
-        assert any("not from the layers: /attributed has the extended attribute user.note" in one for one in heard.said)
+        assert any(
+            "not from the layers: /attributed has the extended attribute user.note" in one for one in heard.lines
+        )
         with pytest.raises(RefusedError, match="cannot be packed here"):
             convert_engine_image(tag, engine_client, Silent(), store_dir=tmp_path / "other", method="layers")
         subprocess.run(["unsquashfs", "-q", "-n", "-d", tmp_path / "root", made.path, "attributed"], check=True)
@@ -337,7 +325,7 @@ def test_an_interrupted_conversion_leaves_nothing_mounted_and_nothing_running(
 def test_progress_shows_bytes_of_about_the_whole(way: Method, convert_odd: Convert, tmp_path: Path) -> None:
     heard = Heard()
     convert_odd(tmp_path / "store", way, heard)
-    assert any(("mounted" if way == "layers" else "as a stream") in one for one in heard.said)
+    assert any(("mounted" if way == "layers" else "as a stream") in one for one in heard.steps)
     if way == "stream":  # of so few bytes mksquashfs alone may have read all before it is asked
         done = [done for done, _ in heard.amounts]
         assert done == sorted(done)
@@ -353,7 +341,7 @@ def test_a_crash_of_mksquashfs_is_followed_by_another_way(
     heard = Heard()
     made = convert_odd(tmp_path / "store", way, heard)
     assert made.sha256 == packed["layers" if way == "layers" else "stream"].sha256
-    assert "mksquashfs has crashed (SIGSEGV): trying once more, on one processor" in heard.said
+    assert "mksquashfs has crashed (SIGSEGV): trying once more, on one processor" in heard.steps
     first, second = (tools / "calls").read_text().splitlines()
     assert ("-tar" in first, "-tar" in second) == (way == "stream", way != "layers")
 
@@ -402,7 +390,7 @@ def test_what_would_mostly_hold_dead_data_is_packed_anew(
         with odd_image.loaded(engine_client, f"{tag}-2", archives[1]):
             convert(f"{tag}-2")
     said = "not assembled: 4 MB of 6 MB would be of files that are gone" if gone == 2000 else "assembled in "
-    assert [line for line in heard.said if line.startswith(said)]
+    assert [line for line in heard.lines if line.startswith(said)]
 
 
 @pytest.mark.usefixtures("convert_odd")

@@ -1,11 +1,9 @@
 """A base that the engine does not get: what a real registry answered, and what to do about it."""
 
 import base64
-import io
 import json
 import re
 import struct
-import tarfile
 import tempfile
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -21,6 +19,7 @@ from runner.images import engine
 from runner.images.building.build import build
 from runner.images.building.engine_build import base_image, pull_error
 from tests.support import registry as registries
+from tests.support.layers import tar_of
 from tests.support.registry import OCI_INDEX, Moods, Repository, proxied
 
 IMAGE = "nvidia/pytorch:1"
@@ -115,12 +114,7 @@ def layer(machine: int) -> bytes:
     """A program: the head of an ELF file for this machine (elf.h, e_machine): 183 is AArch64's."""
     content = b"\x7fELF\x02\x01\x01" + bytes(9)
     content += struct.pack("<HHIQQQIHHHHHH", 2, machine, 1, 0x400078, 64, 0, 0, 64, 56, 1, 0, 0, 0) + bytes(56)
-    out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w") as tar:
-        entry = tarfile.TarInfo("usr/bin/python3")
-        entry.size, entry.mode = len(content), 0o755
-        tar.addfile(entry, io.BytesIO(content))
-    return out.getvalue()
+    return tar_of(("usr/bin/python3", content, {"mode": 0o755}))
 
 
 @pytest.fixture

@@ -32,6 +32,7 @@ from tests.support import light_base, odd_image
 from tests.support import registry as registries
 from tests.support.commands import ran
 from tests.support.documents import result
+from tests.support.layers import tar_of
 from tests.support.registry import DOCKER_LIST, DOCKER_MANIFEST, OCI_INDEX, Moods, Repository, digest, proxied
 from tests.support.squashfs import sif_of
 from tests.support.waiting import until
@@ -64,14 +65,11 @@ def repository(registry: str, request: pytest.FixtureRequest) -> Repository:
 
 def layer(*names: str, size: int = 3000) -> bytes:
     """A layer of these files, each with its own name and bytes that do not compress."""
-    out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as tar:
-        for name in names:
-            entry = tarfile.TarInfo(name)
-            content = b"".join(hashlib.sha256(f"{name}{block}".encode()).digest() for block in range(size // 32))
-            entry.size = len(content)
-            tar.addfile(entry, io.BytesIO(content))
-    return out.getvalue()
+
+    def content(name: str) -> bytes:
+        return b"".join(hashlib.sha256(f"{name}{block}".encode()).digest() for block in range(size // 32))
+
+    return tar_of(*((name, content(name), {}) for name in names))
 
 
 def take(text: str, **options: object) -> Conversion:

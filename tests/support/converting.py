@@ -1,11 +1,9 @@
 """Conversions in processes of their own that can be killed, and what must hold of a store whatever happened to them."""
 
-import io
 import os
 import random
 import subprocess
 import sys
-import tarfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,6 +16,7 @@ from runner.images.conversion.squashfs import convert_engine_image
 from runner.images.store import integrity, store
 from runner.images.store.stored_image import StoredImage
 from tests.support.commands import ran
+from tests.support.layers import tar_of
 
 LIMIT_S = 300
 
@@ -59,14 +58,11 @@ NO_FLOCK = "import fcntl\nfcntl.flock = fcntl.lockf = lambda *words: None\n"
 def import_small(client: docker.DockerClient, name: str, *, files: int) -> None:
     """An image of so many files of up to 80 kB that hardly compress; imported, as there is no registry."""
     dice = random.Random(7)
-    root = io.BytesIO()
-    with tarfile.open(fileobj=root, mode="w") as tar:
-        for number in range(files):
-            entry = tarfile.TarInfo(f"d{number % 7}/f{number}")
-            entry.size = dice.randrange(80_000)
-            tar.addfile(entry, io.BytesIO(dice.randbytes(entry.size)))
+    root = tar_of(
+        *((f"d{number % 7}/f{number}", dice.randbytes(dice.randrange(80_000)), {}) for number in range(files))
+    )
     repository, tag = name.split(":")
-    client.api.import_image_from_data(root.getvalue(), repository=repository, tag=tag, changes=["ENV A=1"])
+    client.api.import_image_from_data(root, repository=repository, tag=tag, changes=["ENV A=1"])
 
 
 @contextmanager

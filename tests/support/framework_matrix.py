@@ -9,6 +9,7 @@ import pytest
 
 from runner.core.progress import Silent
 from runner.images import engine
+from runner.images.building import standin
 from runner.images.building.build import BuiltImage, build
 
 SMALL = (
@@ -77,3 +78,10 @@ def about(client: docker.DockerClient, image: str) -> dict[str, Any]:
 
 def image_of(client: docker.DockerClient, row: Row) -> BuiltImage:
     return build(row.framework, row.base, client, Silent(), args={"LEGACY_KERAS": "0"} if row.keras3 else {})
+
+
+def base_of(client: docker.DockerClient, row: Row = ROWS[0]) -> str:
+    """The row's base, in the engine."""
+    wanted = standin.find_standin(row.framework, row.base)
+    assert wanted is not None
+    return standin.ensure_standin(wanted, client, Silent())

@@ -12,6 +12,8 @@ import subprocess
 import tarfile
 from pathlib import Path
 
+from tests.support.layers import tar_of
+
 TOOLS = ("bash", "cat", "chmod", "cp", "dd", "env", "id", "ln", "ls", "mkdir", "mv", "rm", "sleep", "touch", "true")
 FACTS = {
     "framework_version": "2.13.0", "python": "3.11.2", "arch": os.uname().machine, "cuda": None, "nccl": None,
@@ -70,7 +72,4 @@ def _with_libraries(program: str) -> list[str]:
 
 
 def small_root() -> bytes:
-    out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w") as tar:
-        tar.addfile(tarfile.TarInfo("empty"))
-    return out.getvalue()
+    return tar_of(("empty", b"", {}))

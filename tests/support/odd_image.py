@@ -1,7 +1,6 @@
 """An image of two layers that holds whatever a root file system may hold, and what an engine shows when it runs it."""
 
 import hashlib
-import io
 import json
 import re
 import stat
@@ -15,6 +14,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import docker
+
+from tests.support.layers import tar_of
 
 CREATED = "2026-03-04T05:06:07.5Z"
 EPOCH = 1772600767
@@ -152,13 +153,7 @@ def archive(tag: str, layers: list[bytes], start: dict[str, object], created: st
     manifest = [{"Config": "config.json", "RepoTags": [tag], "Layers": names}]
     files = {"manifest.json": json.dumps(manifest).encode(), "config.json": json.dumps(config).encode()}
     files.update(zip(names, layers, strict=True))
-    out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w") as tar:
-        for name, content in files.items():
-            entry = tarfile.TarInfo(name)
-            entry.size = len(content)
-            tar.addfile(entry, io.BytesIO(content))
-    return out.getvalue()
+    return tar_of(*((name, content, {}) for name, content in files.items()))
 
 
 def content_lines(squashfs: Path) -> set[bytes]:

@@ -12,6 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
+import msgspec
+
 from runner.core import process_identity
 from runner.core.errors import InfrastructureError, RefusedError, RunnerError
 from runner.core.invocation import PROGRAM
@@ -21,8 +23,8 @@ from runner.images.engine import OWNER_LABEL, find_image, remove_orphans
 from runner.images.packing import mksquashfs, rootfs
 from runner.images.packing.mksquashfs import PackJob, Source
 from runner.images.packing.squashfs_tables import UnfitError
+from runner.images.sources.manifests import StartUp
 from runner.images.store.stored_image import StoredImage
-from runner.model.image import labels_taken_over
 
 if TYPE_CHECKING:
     import docker
@@ -58,21 +60,9 @@ def engine_image(
         digest=str(known.id),
         created=str(known.attrs.get("Created") or ""),
         architecture=str(known.attrs.get("Architecture") or ""),
-        config=_config(known),
+        config=msgspec.convert(known.attrs.get("Config") or {}, StartUp).of_container,
         packed=partial(packed, method),
         otherwise=partial(packed, "stream") if method == "auto" else None,
-    )
-
-
-def _config(image: Image) -> rootfs.Config:
-    raw = image.attrs.get("Config") or {}
-    return rootfs.Config(
-        environment=dict(line.partition("=")[::2] for line in raw.get("Env") or ()),
-        workdir=raw.get("WorkingDir") or "",
-        entrypoint=tuple(raw.get("Entrypoint") or ()),
-        command=tuple(raw.get("Cmd") or ()),
-        labels=labels_taken_over(raw.get("Labels")),
-        volumes=tuple(raw.get("Volumes") or ()),
     )
 
 

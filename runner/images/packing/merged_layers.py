@@ -10,7 +10,6 @@ may lead to lower layers.
 from __future__ import annotations
 
 import hashlib
-import io
 import tarfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -19,12 +18,11 @@ from typing import IO, cast
 
 from runner.core.errors import InfrastructureError
 from runner.images.packing import tarstream
-from runner.images.packing.tarstream import Member, Tapped, TarStream
+from runner.images.packing.tarstream import Member, TarStream
 
 _WHITEOUT = ".wh."
 _OPAQUE = ".wh..wh..opq"
 _RESERVED = ".wh..wh."  # AUFS's internal names
-_CHUNK = 1 << 20
 _MOST_PARTS = 4096  # of a path with its links followed; without them, it has at most half as many
 _FIRST_MODE = 0o755  # of a directory that no layer describes
 Opener = Callable[[], AbstractContextManager[IO[bytes]]]
@@ -176,8 +174,7 @@ def _verified(layer: Layer) -> Iterator[TarStream]:
     """
     digest = hashlib.sha256()
     with layer.opened() as source:
-        tapped = Tapped(source, digest.update)
-        yield TarStream(cast("IO[bytes]", io.BufferedReader(tapped, _CHUNK)), layer.name)
+        yield TarStream(cast("IO[bytes]", tarstream.tapped(source, digest.update)), layer.name)
     got = f"sha256:{digest.hexdigest()}"
     if layer.diff_id not in ("", got):
         raise InfrastructureError(

@@ -194,29 +194,18 @@ def packed_layers(layers: Collection[Path], job: PackJob) -> rootfs.Passed:
         Unavailable: this machine does not mount them, or files have attributes that an export would leave out.
         RefusedError: the image has something in the way of what is put in. InfrastructureError: mksquashfs failed.
     """
-    mount_point = paths.ensure_directory(paths.cache("mount"))
     added = job.added
     spec = {
-        "parent": os.getpid(),
-        "mount_point": str(mount_point),
-        "layers": [str(path) for path in layers],
         "files": [[file.name, base64.b64encode(file.content).decode(), file.mode] for file in added.files],
         "directories": added.directories,
         "links": added.links,
-        "timed": sorted(added.timed, key=rootfs.walk_order),
         "mtime": added.mtime,
         "dropped": sorted(rootfs.DROPPED),
         "capture": job.capture,
-        "command": job.packing.command(mount_point / "root", job.out, added.mtime),
+        "command": job.packing.command(paths.cache("mount") / "root", job.out, added.mtime),
     }
-    # What is put in may hold secrets of the image's environment: it goes through a pipe, not in the arguments.
-    command = [sys.executable, "-I", "-S", str(Path(mount_program.__file__))]
-    with _running(command, job, stdout=process.PIPE) as child:
-        assert child.stdin is not None
-        assert child.stdout is not None
-        with suppress(BrokenPipeError), child.stdin as pipe:
-            pipe.write(json.dumps(spec).encode())
-        kind, *parts = child.stdout.read().split(b"\0")[:-1] or [b""]
+    with _mounting(layers, job, spec) as (child, answer):
+        kind, *parts = answer.read().split(b"\0")[:-1] or [b""]
         if kind == b"obstructed":
             raise rootfs.obstructed(os.fsdecode(parts[0]))
         if kind == b"no":
@@ -235,17 +224,31 @@ def packed_names(layers: Collection[Path], names: Mapping[str, bool], job: PackJ
     """Pack of the tree that ``layers`` make these names only, with those above them and what is put in. names: whether
     what is below a directory is meant, too. Raises as ``packed_layers``.
     """
-    mount_point = str(paths.ensure_directory(paths.cache("mount")))
-    spec = {"parent": os.getpid(), "mount_point": mount_point, "layers": list(map(str, layers)), "names": names}
-    spec["timed"] = sorted(job.added.timed)
+    with _mounting(layers, job, {"names": names}) as (_, answer):
+        if answer.read(3) != b"ok\0":
+            raise Unavailable(os.fsdecode(answer.read().rstrip(b"\0")))
+        return packed_stream(iter(partial(answer.read, 1 << 20), b""), job)
+
+
+@contextmanager
+def _mounting(
+    layers: Collection[Path], job: PackJob, more: Mapping[str, Any]
+) -> Iterator[tuple[process.Child, IO[bytes]]]:
+    """``mount_program`` on these layers for the length of a ``with`` block, as ``_running``; and what it answers."""
+    spec = {
+        "parent": os.getpid(),
+        "mount_point": str(paths.ensure_directory(paths.cache("mount"))),
+        "layers": list(map(str, layers)),
+        "timed": sorted(job.added.timed, key=rootfs.walk_order),
+        **more,
+    }
+    # What is put in may hold secrets of the image's environment: it goes through a pipe, not in the arguments.
     with _running([sys.executable, "-I", "-S", str(Path(mount_program.__file__))], job, stdout=process.PIPE) as child:
         assert child.stdin is not None
         assert child.stdout is not None
         with suppress(BrokenPipeError), child.stdin as pipe:
             pipe.write(json.dumps(spec).encode())
-        if child.stdout.read(3) != b"ok\0":
-            raise Unavailable(os.fsdecode(child.stdout.read().rstrip(b"\0")))
-        return packed_stream(iter(partial(child.stdout.read, 1 << 20), b""), job)
+        yield child, child.stdout
 
 
 def _watch(child: process.Child, size: int, progress: Progress) -> None:

@@ -255,21 +255,15 @@ class ChunkReader(io.RawIOBase):
         return count
 
 
-class Tapped(io.RawIOBase):
+def tapped(source: IO[bytes], tap: Callable[[bytes], object]) -> io.BufferedReader:
     """Passes a file's bytes on, and shows each block that was read to ``tap``."""
 
-    def __init__(self, source: IO[bytes], tap: Callable[[bytes], object]) -> None:
-        self._source = source
-        self._tap = tap
+    def blocks() -> Iterator[bytes]:
+        while block := source.read(_CHUNK):
+            tap(block)
+            yield block
 
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
-        block = self._source.read(len(buffer))
-        self._tap(block)
-        buffer[: len(block)] = block
-        return len(block)
+    return io.BufferedReader(ChunkReader(blocks()), _CHUNK)
 
 
 def entry(name: str, kind: bytes, mode: int, mtime: int, size: int = 0, *, link: str = "") -> bytes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import posixpath
 import tarfile
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import IO, cast
 
@@ -21,7 +21,7 @@ from runner.core.progress import Progress
 from runner.core.text import instead
 from runner.images import reference as references
 from runner.images.packing.mksquashfs import Source
-from runner.images.packing.tarstream import LARGEST_HEAD
+from runner.images.packing.tarstream import LARGEST_HEAD, ChunkReader
 from runner.images.sources import manifests
 from runner.images.sources.layered import Opened, checked_digest, for_platform, layered_source, opener
 from runner.images.sources.manifests import Descriptor, Index, Manifest, Platform
@@ -29,6 +29,7 @@ from runner.images.sources.manifests import Descriptor, Index, Manifest, Platfor
 # OCI image layout 1.1, and what containerd and Docker 25 write beside it: the whole reference.
 _TAG = "org.opencontainers.image.ref.name"
 _WHOLE_NAME = "io.containerd.image.name"
+_CHUNK = 1 << 20
 
 
 class _Saved(msgspec.Struct, frozen=True, rename="pascal"):
@@ -88,7 +89,7 @@ def in_archive(place: Path) -> Files:
         part = parts.get(links.get(name, name))
         if part is None:
             raise _absent(name, place)
-        return lambda: cast("IO[bytes]", _Part(place, *part))
+        return lambda: _part(place, *part)
 
     return opened
 
@@ -105,25 +106,18 @@ class _Heads(io.FileIO):
         return super().read(size) or b""
 
 
-class _Part(io.RawIOBase):
+def _part(path: Path, offset: int, size: int) -> IO[bytes]:
     """Bytes of a file from an offset on."""
 
-    def __init__(self, path: Path, offset: int, size: int) -> None:
-        self._file = path.open("rb")
-        self._file.seek(offset)
-        self._left = size
+    def blocks() -> Iterator[bytes]:
+        left = size
+        with path.open("rb") as file:
+            file.seek(offset)
+            while left and (block := file.read(min(left, _CHUNK))):
+                left -= len(block)
+                yield block
 
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
-        count = self._file.readinto(memoryview(buffer)[: self._left])
-        self._left -= count
-        return count
-
-    def close(self) -> None:
-        self._file.close()
-        super().close()
+    return cast("IO[bytes]", io.BufferedReader(ChunkReader(blocks()), _CHUNK))
 
 
 def from_file(kind: str, text: str, platform: Platform) -> tuple[Path, Source]:
@@ -155,9 +149,7 @@ def _from_docker_archive(place: Path, wanted: str, platform: Platform) -> Source
     else:
         raise _no_such_image(name, by_name, f"docker-archive:{place}")
     raw = _read(files, image.config, place)
-    configuration = manifests.configuration(raw, len(image.layers), str(place))
-    if configuration.architecture and configuration.platform.rank(platform) is None:
-        raise manifests.missing_platform([configuration.platform], platform, str(place))
+    configuration = manifests.configuration(raw, len(image.layers), platform, str(place))
     digest = manifests.digest_of(raw)
     opened = tuple(files(posixpath.normpath(layer)) for layer in image.layers)
     return layered_source(name or digest, digest, configuration, lambda _: opened)

@@ -23,13 +23,12 @@ from runner.core.progress import Progress
 from runner.images.packing import merged_layers, mksquashfs, rootfs
 from runner.images.packing.merged_layers import Layer
 from runner.images.packing.mksquashfs import PackJob, Source
-from runner.images.packing.tarstream import Tapped
+from runner.images.packing.tarstream import tapped
 from runner.images.reference import Reference
 from runner.images.sources import blobs, manifests
 from runner.images.sources.blobs import run_in_parallel
 from runner.images.sources.manifests import Configuration, Descriptor, Manifest, Platform
 from runner.images.sources.registry import Registry
-from runner.model.image import labels_taken_over
 
 _CHUNK = 1 << 20
 _MOST_INDEXES = 3  # one inside another
@@ -73,16 +72,7 @@ def layered_source(
         names: all digests that stand for it: of the index that led to it, and at last of the manifest.
         damaged: checks kept layers; returns how many were damaged since they were fetched, which it removes.
     """
-    start_up = configuration.config or manifests.StartUp()
-    # Labels and volumes in the order in which an engine gives them.
-    config = rootfs.Config(
-        environment=dict(line.partition("=")[::2] for line in start_up.env or ()),
-        workdir=start_up.working_dir or "",
-        entrypoint=start_up.entrypoint or (),
-        command=start_up.cmd or (),
-        labels=dict(sorted(labels_taken_over(start_up.labels).items())),
-        volumes=tuple(sorted(start_up.volumes or {})),
-    )
+    config = (configuration.config or manifests.StartUp()).of_container
 
     def layers(fetched: tuple[Opened, ...], seen: _Reading) -> list[Layer]:
         diff_ids = configuration.rootfs.diff_ids
@@ -162,9 +152,7 @@ def for_platform(
     for _ in range(_MOST_INDEXES):
         parsed = manifests.parse(raw, name)
         if isinstance(parsed, Manifest):
-            configuration = manifests.configuration(document(parsed.config), len(parsed.layers), name)
-            if configuration.architecture and configuration.platform.rank(wanted) is None:
-                raise manifests.missing_platform([configuration.platform], wanted, name)
+            configuration = manifests.configuration(document(parsed.config), len(parsed.layers), wanted, name)
             return layered_source(
                 name,
                 parsed.config.digest,
@@ -186,7 +174,7 @@ def _unpacked(opened: Opened, seen: _Reading) -> Iterator[IO[bytes]]:
     import zstandard
 
     with opened() as stored:
-        buffered = io.BufferedReader(Tapped(stored, lambda block: seen.more(len(block))), _CHUNK)
+        buffered = tapped(stored, lambda block: seen.more(len(block)))
         head = buffered.peek(8)[:8]
         source: IO[bytes] = buffered
         if head.startswith(_GZIP):

@@ -15,6 +15,8 @@ import msgspec
 
 from runner.core.errors import InfrastructureError, RefusedError, UsageError
 from runner.core.files import sha256
+from runner.images.packing import rootfs
+from runner.model.image import labels_taken_over
 
 MEDIA_TYPES = (
     "application/vnd.oci.image.manifest.v1+json",
@@ -126,6 +128,18 @@ class StartUp(msgspec.Struct, frozen=True, rename="pascal"):
     labels: Mapping[str, str] | None = None
     volumes: Mapping[str, Any] | None = None
 
+    @property
+    def of_container(self) -> rootfs.Config:
+        """The same as the store keeps it; labels and volumes in the order in which an engine gives them."""
+        return rootfs.Config(
+            environment=dict(line.partition("=")[::2] for line in self.env or ()),
+            workdir=self.working_dir or "",
+            entrypoint=self.entrypoint or (),
+            command=self.cmd or (),
+            labels=dict(sorted(labels_taken_over(self.labels).items())),
+            volumes=tuple(sorted(self.volumes or {})),
+        )
+
 
 class RootFs(msgspec.Struct, frozen=True):
     """diff_ids: digests of the layers as plain tar archives, lowest first."""
@@ -180,8 +194,10 @@ def parse(raw: bytes, where: str) -> Manifest | Index:
     raise InfrastructureError("this is not an image manifest", where=where)
 
 
-def configuration(raw: bytes, layers: int, where: str) -> Configuration:
-    """The configuration of an image of that many layers; RefusedError: it is that of no container image."""
+def configuration(raw: bytes, layers: int, wanted: Platform, where: str) -> Configuration:
+    """The configuration of an image of that many layers; RefusedError: it is that of no container image, or of one that
+    is not made for the platform.
+    """
     decoded: Configuration = _decoded(raw, Configuration, where)
     diff_ids = decoded.rootfs.diff_ids
     if len(diff_ids) != layers or not all(map(is_digest, diff_ids)):
@@ -191,6 +207,8 @@ def configuration(raw: bytes, layers: int, where: str) -> Configuration:
             where=where,
             fix="name an image that an engine can run",
         )
+    if decoded.architecture and decoded.platform.rank(wanted) is None:
+        raise _missing_platform([decoded.platform], wanted, where)
     return decoded
 
 
@@ -220,10 +238,10 @@ def choose(index: Index, wanted: Platform, where: str) -> Descriptor:
     if any(one is None or one.rank(wanted) is not None for one in index.others):
         raise _unchecked("another algorithm", where)
     others = [one.platform for one in index.manifests if one.platform is not None]
-    raise missing_platform(others, wanted, where)
+    raise _missing_platform(others, wanted, where)
 
 
-def missing_platform(others: Sequence[Platform], wanted: Platform, where: str) -> RefusedError:
+def _missing_platform(others: Sequence[Platform], wanted: Platform, where: str) -> RefusedError:
     """The refusal of an image that is not made for the platform."""
     images = [one for one in others if one.is_image]
     names = sorted({str(one) for one in images})

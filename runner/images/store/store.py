@@ -29,9 +29,7 @@ from pathlib import Path
 
 import msgspec
 
-from runner.core import files as atomic
-from runner.core import files as file_system
-from runner.core import paths, process_identity
+from runner.core import files, paths, process_identity
 from runner.core.errors import InfrastructureError, RunnerError, UsageError
 from runner.core.files import key_of
 from runner.images import reference as references
@@ -130,7 +128,7 @@ def partial(key: str, store: Path) -> Iterator[Path]:
     with writing(own):
         own.mkdir(mode=0o700)
         handle = os.open(own, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    at = own if file_system.closed_to_others(own) else Path(f"/proc/{os.getpid()}/fd/{handle}")
+    at = own if files.closed_to_others(own) else Path(f"/proc/{os.getpid()}/fd/{handle}")
     try:
         about = os.fstat(handle)
         if about.st_uid != os.geteuid() or about.st_mode & 0o077 or any(at.iterdir()):
@@ -159,7 +157,7 @@ def sweep(key: str | None, store: Path) -> None:
     lease = re.compile(re.escape(f".{key}.claim") + r"(\.[0-9]+)?")
     for path in (*store.glob(".*"), *(path for each in _kept_directories(store) for path in each.glob(".*"))):
         of_key = key is not None and path.name.startswith(f".{key}.") and not lease.fullmatch(path.name)
-        if of_key or process_identity.state(atomic.temporary_owner(path)) == "dead":
+        if of_key or process_identity.state(files.temporary_owner(path)) == "dead":
             with suppress(OSError):  # in a directory where only others remove
                 about = path.lstat()
                 if about.st_uid != os.geteuid() or (stat.S_ISDIR(about.st_mode) and about.st_mode & 0o077):
@@ -191,7 +189,7 @@ def publish(made: Path, image: StoredImage) -> StoredImage:
         write_sidecar(image, mode=stat.S_IMODE(made.lstat().st_mode), at=new)
     with writing(path):
         made.rename(path)
-        atomic.sync_directory(path.parent)
+        files.sync_directory(path.parent)
     # The key last: by it a conversion finds its work done, all of it.
     for name in (image.reference, image.digest, image.key):
         refer(name, image)
@@ -201,13 +199,13 @@ def publish(made: Path, image: StoredImage) -> StoredImage:
 def everything(store: Path) -> tuple[StoredImage | BrokenSidecar, ...]:
     """All images of the store by name, from their sidecars; none where there is no store yet."""
     try:
-        files = sorted(path for path in store.iterdir() if path.suffix in SUFFIXES.values())
+        candidates = sorted(path for path in store.iterdir() if path.suffix in SUFFIXES.values())
     except FileNotFoundError:
         return ()
     except OSError as error:
         raise unreadable(store, error) from error
     images: list[StoredImage | BrokenSidecar] = []
-    for path in files:
+    for path in candidates:
         try:
             images.append(read_sidecar(path) or BrokenSidecar(path, "it has no sidecar"))
         except InfrastructureError as error:
@@ -321,9 +319,9 @@ def _read_name(ref: Path) -> tuple[str, str]:
     versions); both empty where it holds none.
     """
     try:
-        raw = file_system.read_bytes(ref, _LARGEST)
+        raw = files.read_bytes(ref, _LARGEST)
         file, _, name = raw.removesuffix(b"\n").decode("utf-8", "replace").partition("\n")
-    except (FileNotFoundError, NotADirectoryError, file_system.UnusableFileError):
+    except (FileNotFoundError, NotADirectoryError, files.UnusableFileError):
         return "", ""
     except OSError as error:
         raise unreadable(ref, error) from error
@@ -342,10 +340,10 @@ def refer(name: str, image: StoredImage) -> Path:
         own = own.with_name(f"{own.name}-{os.urandom(4).hex()}")
     path = own if own.exists() or not owners.may_replace(shared) else shared
     with suppress(OSError):  # what cannot be read is written anew
-        if file_system.read_bytes(path, _LARGEST) == content:
+        if files.read_bytes(path, _LARGEST) == content:
             return path
     with _new(path, store) as new:
-        atomic.write(new, content)
+        files.write(new, content)
     # As long as ours was empty, that of another member could take its place.
     return path if _directory_of_names(store) == path.parent else refer(name, image)
 
@@ -371,7 +369,7 @@ def _new(path: Path, store: Path) -> Iterator[Path]:
         yield new
         owners.share(new, store)
         new.rename(path)
-        atomic.sync_directory(path.parent)
+        files.sync_directory(path.parent)
 
 
 def confirm(name: str, image: StoredImage) -> None:

@@ -21,9 +21,8 @@ from runner.core import paths
 from runner.core.errors import ProgramFailedError
 from runner.core.files import key_of
 from runner.core.progress import Silent
-from runner.images.building import standin
 from runner.images.building.build import BuiltImage, build
-from tests.support.framework_matrix import GLOO, MPI, Row, about, benchmark, inside, shown_at_the_end
+from tests.support.framework_matrix import GLOO, MPI, Row, about, base_of, benchmark, inside, shown_at_the_end
 
 pytestmark = pytest.mark.integration
 ROW = Row("torch 2.13, CUDA 13.0, Debian 12, Open MPI 4.1", "pytorch", "standin-cuda")
@@ -62,9 +61,7 @@ def table(pytestconfig: pytest.Config) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def base(engine_client: docker.DockerClient) -> str:
-    wanted = standin.find_standin(ROW.framework, ROW.base)
-    assert wanted is not None
-    return standin.ensure_standin(wanted, engine_client, Silent())
+    return base_of(engine_client, ROW)
 
 
 @dataclass(frozen=True)

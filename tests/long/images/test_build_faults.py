@@ -39,24 +39,21 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
         engine.remove_private(state)
 
 
-def test_ctrl_c_in_the_middle_of_a_step(bench: Bench) -> None:
+# The base and what a build says once it is in a step, and while the base is inspected.
+MOMENTS = pytest.mark.parametrize(
+    ("base", "words"), [(BASE, "    now"), (SLOW, "finding out which Horovod the base needs")], ids=["step", "asked"]
+)
+
+
+@MOMENTS
+def test_ctrl_c_leaves_nothing(bench: Bench, base: str, words: str) -> None:
     before = bench.counted()
-    child = bench.start("echo now && sleep 300")
-    read_until(child, "    now")
+    child = bench.start("echo now && sleep 300", base=base)
+    read_until(child, words)
+    running(bench)
     child.send_signal(signal.SIGINT)
     said, _ = child.communicate(timeout=60)
     assert (child.returncode, said.splitlines()[-1]) == (Exit.INTERRUPTED, "interrupted")
-    assert bench.counted() == before
-
-
-def test_ctrl_c_while_the_base_is_inspected(bench: Bench) -> None:
-    before = bench.counted()
-    child = bench.start(base=SLOW)
-    read_until(child, "finding out which Horovod the base needs")
-    running(bench)
-    child.send_signal(signal.SIGINT)
-    child.communicate(timeout=60)
-    assert child.returncode == Exit.INTERRUPTED
     assert bench.counted() == before
 
 
@@ -64,9 +61,7 @@ def running(bench: Bench) -> None:
     until(bench.client.containers.list, "a container", every_s=0.05)
 
 
-@pytest.mark.parametrize(
-    ("base", "words"), [(BASE, "    now"), (SLOW, "finding out which Horovod the base needs")], ids=["step", "asked"]
-)
+@MOMENTS
 def test_killed_outright_and_swept_by_the_next_build(bench: Bench, base: str, words: str) -> None:
     before = bench.counted()
     child = bench.start("echo now && sleep 300", base=base)
@@ -149,22 +144,12 @@ def podman(*, rootless: bool) -> Iterator[str]:
             child.wait(30)
 
 
-def test_a_step_that_fails(bench: Bench) -> None:
-    before = bench.counted()
-    assert_last_words(bench)
-    assert bench.counted() == before
-
-
-def assert_last_words(bench: Bench) -> None:
-    said = bench.build("echo the last word && exit 7", code=Exit.PROGRAM_FAILED)
-    for words in ("failed with exit code 7", "the last word", "RUN echo the last word"):
-        assert words in said
-
-
 def test_a_step_that_fails_under_podman(podman_bench: Bench) -> None:
     podman_bench.build(code=Exit.GOOD)
     before = podman_bench.counted()
-    assert_last_words(podman_bench)
+    said = podman_bench.build("echo the last word && exit 7", code=Exit.PROGRAM_FAILED)
+    for words in ("failed with exit code 7", "the last word", "RUN echo the last word"):
+        assert words in said
     wait_until_settled(podman_bench, before)
 
 

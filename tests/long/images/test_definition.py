@@ -15,12 +15,10 @@ import pytest
 
 from runner.box import root as box_root
 from runner.core import paths
-from runner.core.progress import Silent
-from runner.images.building import standin
 from tests.support import editing, light_base
 from tests.support.commands import ran
 from tests.support.documents import result
-from tests.support.framework_matrix import GLOO, ROWS, benchmark
+from tests.support.framework_matrix import GLOO, ROWS, base_of, benchmark
 from tests.support.users import UNPRIVILEGED
 
 pytestmark = pytest.mark.integration
@@ -112,10 +110,7 @@ def test_apptainer_does_every_step_and_the_store_has_the_image(
 
 
 def test_two_ranks_train_in_what_apptainer_has_built(login: Login, engine_client: docker.DockerClient) -> None:
-    wanted = standin.find_standin("pytorch", "standin")
-    assert wanted is not None
-    base = saved(engine_client, standin.ensure_standin(wanted, engine_client, Silent()), login)
-    image = built(login, base)["path"]
+    image = built(login, saved(engine_client, base_of(engine_client), login))["path"]
     said = login.inside(image, *GLOO, *benchmark(ROWS[0]))
     assert re.search(r"throughput: [\d.]+ images/s", said), said
     about = json.loads(login.inside(image, "cat", "/opt/runner/image.json"))

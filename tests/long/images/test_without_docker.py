@@ -17,15 +17,14 @@ import docker
 import pytest
 
 from runner.core.errors import Exit
-from runner.core.progress import Silent
-from runner.images.building import dockerfile, standin
+from runner.images.building import dockerfile
 from runner.images.store import store
 from tests.support import light_base
 from tests.support import registry as registries
 from tests.support.build_bench import read_until
 from tests.support.commands import Output, ran
 from tests.support.documents import result
-from tests.support.framework_matrix import GLOO, ROWS, benchmark
+from tests.support.framework_matrix import GLOO, ROWS, base_of, benchmark
 from tests.support.packages import ch_run_tools
 from tests.support.users import given_up
 
@@ -63,10 +62,7 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def base(engine_client: docker.DockerClient, registry: str) -> str:
-    wanted = standin.find_standin("pytorch", "standin")
-    assert wanted is not None
-    local = standin.ensure_standin(wanted, engine_client, Silent())
-    return pushed(engine_client, local, f"{registry}/nvidia/pytorch:25.02-py3")
+    return pushed(engine_client, base_of(engine_client), f"{registry}/nvidia/pytorch:25.02-py3")
 
 
 def light(client: docker.DockerClient, registry: str, tag: str, **more: bytes) -> str:

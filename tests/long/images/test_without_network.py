@@ -13,29 +13,20 @@ from runner.core.package_directory import opened
 from runner.core.progress import Silent
 from runner.environments.collect import collect
 from runner.environments.script import packages_of_images
-from runner.images.building import standin
 from runner.images.building.build import build
 from runner.sites.loader import read_site
+from tests.support.framework_matrix import base_of
+from tests.support.heard import Heard
 from tests.support.package_directories import collected
 
 pytestmark = pytest.mark.integration
 BASE = "offline-base:1"
 
 
-class Recording(Silent):
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def line(self, text: str) -> None:
-        self.lines.append(text)
-
-
 @pytest.fixture(scope="module")
 def base(engine_client: docker.DockerClient) -> Iterator[str]:
     """The stand-in under another name, as an image that was loaded."""
-    wanted = standin.find_standin("pytorch", "standin")
-    assert wanted is not None
-    engine_client.images.get(standin.ensure_standin(wanted, engine_client, Silent())).tag(*BASE.split(":"))
+    engine_client.images.get(base_of(engine_client)).tag(*BASE.split(":"))
     yield BASE
     engine_client.images.remove(BASE)
 
@@ -47,7 +38,7 @@ def test_horovod_is_compiled_and_proven_without_a_network(
     collect(packages_of_images(read_site("local"), "pytorch", ""), tmp_path / "it's wheéls", Silent())
     shutil.copytree(tmp_path / "it's wheéls", tmp_path / "copy")
     subprocess.run(["chmod", "-R", "a-w", str(tmp_path / "copy")], check=True)
-    progress = Recording()
+    progress = Heard()
     built = build("pytorch", base, engine_client, progress, packages=opened(tmp_path / "copy"))
     try:
         print(f"\nbuilt without a network in {built.seconds:.0f} s")

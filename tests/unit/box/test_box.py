@@ -65,14 +65,6 @@ def test_the_other_files_hold_devices_hosts_accounts_and_the_way_to_run_as_the_u
     assert ["--user" in each for each in namespaces] == [False, True]
 
 
-def test_daemons_have_an_environment_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PIP_INDEX_URL", "https://index.example")
-    assert USER.environment == {
-        "HOME": "/home/ada", "LANG": "C.UTF-8", "LOGNAME": "ada", "SHELL": "/bin/bash", "USER": "ada",
-        "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-    }  # fmt: skip
-
-
 def test_host_directories_are_seen_but_the_systems_own_are_not() -> None:
     spec = BoxSpec(binds=(Bind.parse("/opt/x:/usr/lib/x"),))
     needed = [Path("/home/ada"), Path("/var/cache/ada")]

@@ -21,6 +21,7 @@ from runner.images.store import image_files, store
 from runner.images.store.stored_image import StoredImage
 from runner.images.writable_root import Tool, tree_image
 from runner.model.image import INPUTS_LABEL
+from tests.support.heard import Heard
 from tests.support.odd_image import content_lines
 from tests.support.shell_files import stand_in
 
@@ -61,14 +62,6 @@ def test_an_image_without_a_name_wants_one_for_the_result() -> None:
         with pytest.raises(UsageError, match="the image has no name") as caught:
             editing.new_name(StoredImage(path=Path("/x.sqsh"), reference=reference), None, of_stranger=of_stranger)
         assert "--name NAME:TAG" in caught.value.fix
-
-
-class Heard(Silent):
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def line(self, text: str) -> None:
-        self.lines.append(text)
 
 
 def edited(image: StoredImage, script: str) -> StoredImage:

@@ -13,6 +13,7 @@ import pytest
 from runner.core.errors import InfrastructureError, RefusedError
 from runner.images import writable_root
 from runner.images.writable_root import Copy, Tool
+from tests.support.shell_files import stand_in
 
 COPY = Copy(Path("/cache/a b"), "/work $x", {"HARD": "'q' $x \\ `id` \"d\" $(id) !\nsecond", "PLAIN": "1"})
 WORDS = ("sh", "-c", "echo $HOME", "a b", "")
@@ -81,9 +82,7 @@ def test_a_program_is_used_by_what_its_version_has_and_refused_where_it_is_not_h
     assert "apt install charliecloud-runtime" in caught.value.fix
     with pytest.raises(RefusedError, match="neither apptainer nor singularity was found"):
         writable_root.find_tool("apptainer")
-    program = tmp_path / "ch-run"
-    program.write_text('#!/bin/sh\n[ "$1" = --version ] && echo 0.38 >&2 || echo "  --seccomp  fake success"\n')
-    program.chmod(0o755)
+    stand_in(tmp_path, "ch-run", '[ "$1" = --version ] && echo 0.38 >&2 || echo "  --seccomp  fake success"')
     assert writable_root.find_tool("ch-run") == Tool("ch-run", "ch-run", "0.38", ("--seccomp",))
 
 

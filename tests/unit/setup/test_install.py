@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.commands import ran
+from tests.support.shell_files import stand_in
 from tests.support.users import AS_ROOT, BOB
 
 CHECKOUT = Path(__file__).parents[3]
@@ -26,8 +27,7 @@ CHECKOUT = Path(__file__).parents[3]
 )
 def test_an_installation_that_cannot_serve_is_refused(variables: dict[str, str], says: str, tmp_path: Path) -> None:
     old = tmp_path / "python3.9"
-    old.write_text("#!/bin/sh\n[ $1 = --version ] && echo Python 3.9.2\n")
-    old.chmod(0o755)
+    stand_in(tmp_path, old.name, "[ $1 = --version ] && echo Python 3.9.2")
     given = {name: value.format(tmp_path) for name, value in variables.items()}
     environment = {"PATH": os.environ["PATH"], **given}
     refused = ran(("sh", "runner/setup/install.sh"), code=3, cwd=CHECKOUT, env=environment).err

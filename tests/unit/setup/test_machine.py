@@ -12,6 +12,7 @@ import pytest
 
 from runner.setup import machine
 from runner.setup.quoted_scripts import quote
+from tests.support.shell_files import stand_in
 
 
 @pytest.mark.parametrize(
@@ -53,11 +54,9 @@ def test_two_installations_never_overlap(tmp_path: Path) -> None:
     """Two processes, with an apt-get that only looks: the policy is there for the whole of each."""
     (tmp_path / "bin").mkdir()
     (tmp_path / "sbin").mkdir()
-    apt_get = tmp_path / "bin" / "apt-get"
-    apt_get.write_text(f"#!/bin/sh\nsleep 0.2\ntest -e {tmp_path}/sbin/policy-rc.d && echo seen >> {tmp_path}/log\n")
-    (tmp_path / "bin" / "sudo").write_text('#!/bin/sh\nshift\nexec "$@"\n')
-    for program in (tmp_path / "bin").iterdir():
-        program.chmod(0o755)
+    looks = f"sleep 0.2\ntest -e {tmp_path}/sbin/policy-rc.d && echo seen >> {tmp_path}/log"
+    for name, body in (("apt-get", looks), ("sudo", 'shift\nexec "$@"')):
+        stand_in(tmp_path / "bin", name, body)
     code = (
         "import sys, pathlib; from runner.setup import machine; machine.POLICY = pathlib.Path(sys.argv[1]);"
         "machine.install_packages(machine.NEEDED[:1], lambda line: None)"
@@ -77,11 +76,8 @@ def test_two_installations_never_overlap(tmp_path: Path) -> None:
 def test_activation_and_commands_work_below_any_path(tmp_path: Path, name: str) -> None:
     root = tmp_path / name / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", root], check=True)
-    command = root / "bin/command"  # as pip writes it
-    command.write_text(
-        f"#!/bin/sh\n'''exec' \"{root}/bin/python\" \"$0\" \"$@\"\n' '''\nimport sys\nprint(sys.prefix, sys.argv[1:])\n"
-    )
-    command.chmod(0o755)
+    by_pip = f"'''exec' \"{root}/bin/python\" \"$0\" \"$@\"\n' '''\nimport sys\nprint(sys.prefix, sys.argv[1:])"
+    stand_in(root / "bin", "command", by_pip)
     quote(root)
     quote(root)  # as `make venv` does again when the lock changes
     script = '. "$1/bin/activate"; command -v python; exec "$1/bin/command" "a b"'

@@ -17,6 +17,7 @@ import pytest
 from tests.support.compiler import c_compiler
 from tests.support.container_programs import CONTAINERS, PROGRAMS
 from tests.support.package_directories import wheel
+from tests.support.shell_files import stand_in
 
 build, cuda, frameworks, install = PROGRAMS.build, PROGRAMS.cuda, PROGRAMS.frameworks, PROGRAMS.install
 TORCH = frameworks.FRAMEWORKS["pytorch"]
@@ -38,12 +39,6 @@ def bare_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-def program(path: Path, script: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"#!/bin/sh\n{script}")
-    path.chmod(0o755)
-
-
 def make_toolkit(root: Path, version: str = "13.0.88", parts: tuple[str, ...] = PARTS) -> Path:
     """A toolkit made of files, its nvcc a script that answers as the real one does; returns its root."""
     for name in parts:
@@ -53,7 +48,8 @@ def make_toolkit(root: Path, version: str = "13.0.88", parts: tuple[str, ...] = 
     answers = f'--version) echo "Cuda compilation tools, release 0, V{version}" ;;\n'
     answers += f"--list-gpu-arch) printf '{listed}\\n' ;;\n"
     answers += f"--dryrun) printf '#$ _SPACE_= \\n#$ TOP={root}/bin/..\\n' >&2 ;;\n"
-    program(root / "bin/nvcc", f'case "$1" in\n{answers}esac\n')
+    (root / "bin").mkdir(parents=True)
+    stand_in(root / "bin", "nvcc", f'case "$1" in\n{answers}esac')
     return root
 
 
@@ -79,8 +75,9 @@ def test_the_toolkit_of_the_frameworks_cuda_is_taken_wherever_it_is(tmp_path: Pa
 def test_an_nvcc_that_stands_for_another_leads_to_the_real_toolkit(tmp_path: Path) -> None:
     """The root is where the real one is: CMake finds no cudart beside a script."""
     root = make_toolkit(tmp_path / "cuda")
-    program(tmp_path / "script/bin/nvcc", f'exec {root}/bin/nvcc "$@"\n')
-    (tmp_path / "link/bin").mkdir(parents=True)
+    for form in ("script", "link"):
+        (tmp_path / form / "bin").mkdir(parents=True)
+    stand_in(tmp_path / "script/bin", "nvcc", f'exec {root}/bin/nvcc "$@"')
     (tmp_path / "link/bin/nvcc").symlink_to(root / "bin/nvcc")
     assert [choose(PATH=tmp_path / form / "bin").root for form in ("script", "link")] == [str(root)] * 2
 

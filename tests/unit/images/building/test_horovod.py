@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
-import io
 import json
 import os
 import re
 import subprocess
 import sys
-import tarfile
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -19,6 +18,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.support.container_programs import CONTAINERS, PROGRAMS
+from tests.support.layers import tar_of
 from tests.support.package_directories import wheel
 
 build, fixes, frameworks, install, prove = (
@@ -69,11 +69,8 @@ def write_source(index: Path, name: str, files: dict[str, str]) -> None:
     """A package's source, as an archive."""
     project, _, version = name.partition("-")
     about = f"Metadata-Version: 2.1\nName: {project}\nVersion: {version}\n"
-    with tarfile.open(index / f"{name}.tar.gz", "w:gz") as archive:
-        for path, text in {**files, "PKG-INFO": about}.items():
-            entry = tarfile.TarInfo(f"{name}/{path}")
-            entry.size = len(text)
-            archive.addfile(entry, io.BytesIO(text.encode()))
+    texts = {f"{name}/{path}": text.encode() for path, text in {**files, "PKG-INFO": about}.items()}
+    (index / f"{name}.tar.gz").write_bytes(gzip.compress(tar_of(*((path, raw, {}) for path, raw in texts.items()))))
 
 
 def test_nothing_of_another_source_than_horovods_own_is_run(

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import os
 import subprocess
 import sys
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +13,7 @@ import pytest
 from runner.core.errors import InfrastructureError
 from runner.core.package_directory import PackageDirectory, PackageFile
 from runner.images.building import wheels
+from tests.support import package_directories
 from tests.support.container_programs import CONTAINERS
 from tests.support.package_directories import collected
 from tests.support.users import ALICE
@@ -38,10 +37,7 @@ build.keep(Path(sys.argv[2]), Path(sys.argv[3]))
 
 
 def wheel(text: str = "content") -> bytes:
-    out = io.BytesIO()
-    with zipfile.ZipFile(out, "w") as archive:
-        archive.writestr(zipfile.ZipInfo("horovod/__init__.py"), text * 1000)  # not the time of now
-    return out.getvalue()
+    return package_directories.wheel("horovod", "0.28.1", {"horovod/__init__.py": text.encode() * 1000})[1]
 
 
 def built(directory: Path, key: str = "key", text: str = "content") -> Path:

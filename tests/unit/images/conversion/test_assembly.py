@@ -57,8 +57,11 @@ def only_what_is_put_in(_names: Mapping[str, bool], job: PackJob) -> rootfs.Pass
 
 
 def damaged(whole: bytes) -> Iterator[bytes]:
-    """The file with each byte of its head as another, with bits of its tables turned, and cut off."""
+    """The file with other bytes in a block of data, with each byte of its head as another, with bits of its tables
+    turned, and cut off.
+    """
     draw, tables = random.Random(2), SUPERBLOCK.unpack_from(whole)[15]
+    yield whole[:5000] + b"other bytes of a block of data" + whole[5030:]
     for at in range(4, SUPERBLOCK.size):
         yield whole[:at] + bytes([whole[at] ^ 0xFF]) + whole[at + 1 :]
     for at in (draw.randrange(tables, len(whole)) for _ in range(150)):

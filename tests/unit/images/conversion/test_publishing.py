@@ -20,6 +20,7 @@ from runner.images.packing.mksquashfs import Source
 from runner.images.packing.rootfs import Config
 from runner.images.store import store
 from runner.images.writable_root import tree_image
+from tests.support.heard import Heard
 from tests.support.squashfs import crashing_mksquashfs, sif_of
 
 pytestmark = pytest.mark.skipif(not shutil.which("mksquashfs"), reason="squashfs-tools are not installed")
@@ -69,26 +70,16 @@ def test_a_file_that_is_not_what_it_has_to_be_is_not_published(source: Source, t
     assert list((tmp_path / "store").iterdir()) == []
 
 
-class Steps(Silent):
-    """Keeps the steps."""
-
-    def __init__(self) -> None:
-        self.texts: list[str] = []
-
-    def step(self, text: str, done: int | None = None, total: int | None = None) -> None:
-        self.texts.append(text)
-
-
 def test_a_crash_of_mksquashfs_is_followed_by_one_more_try_on_one_processor(
     source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = squashfs(source, tmp_path / "sound").image
     tools = crashing_mksquashfs(tmp_path / "tools", times=1)
     monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
-    progress = Steps()
+    progress = Heard()
     made = convert_source(source, progress, store_dir=tmp_path / "store").image
     assert made.sha256 == whole.sha256
-    assert "mksquashfs has crashed (SIGSEGV): trying once more, on one processor" in progress.texts
+    assert "mksquashfs has crashed (SIGSEGV): trying once more, on one processor" in progress.steps
     first, second = (tools / "calls").read_text().splitlines()
     assert "-processors" not in first
     assert second.endswith("-processors 1")
@@ -100,10 +91,10 @@ def test_empty_files_between_large_ones_do_not_crash_mksquashfs(source: Source, 
         (tmp_path / f"tree/{number:02d}a").write_bytes(os.urandom(1_200_000 + 997 * number))
         for empty in range(20):
             (tmp_path / f"tree/{number:02d}b{empty:02d}").touch()
-    progress = Steps()
+    progress = Heard()
     sums = {convert_source(source, progress, store_dir=tmp_path / f"store{n}").image.sha256 for n in range(3)}
     assert len(sums) == 1
-    assert not [text for text in progress.texts if "crashed" in text]
+    assert not [text for text in progress.steps if "crashed" in text]
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from runner.images.store import image_files, store
 from runner.images.store.stored_image import StoredImage
 from runner.images.writable_root import tree_image
 from runner.preparation.choices import pin
+from tests.support.shell_files import stand_in
 from tests.support.squashfs import published, sif_of
 from tests.support.submissions import sound
 
@@ -37,19 +38,14 @@ def test_a_builder_takes_no_registry_of_this_machine_that_is_a_strangers() -> No
     assert apptainer_build.without_tls(references.parse("nvcr.io/x:1")) == []
 
 
-def says(directory: Path, name: str, version: str) -> None:
-    (directory / name).write_text(f"#!/bin/sh\necho '{version}'\n")
-    (directory / name).chmod(0o755)
-
-
 def test_a_game_named_singularity_is_no_builder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    says(tmp_path, "singularity", "Endgame: Singularity 1.00")
+    stand_in(tmp_path, "singularity", "echo 'Endgame: Singularity 1.00'")
     with pytest.raises(RefusedError, match="apptainer"):
         apptainer_build.apptainer_program()
-    says(tmp_path, "singularity", "singularity-ce version 4.1.0")
+    stand_in(tmp_path, "singularity", "echo 'singularity-ce version 4.1.0'")
     assert apptainer_build.apptainer_program() == "singularity"
-    says(tmp_path, "apptainer", "apptainer version 1.4.5")
+    stand_in(tmp_path, "apptainer", "echo 'apptainer version 1.4.5'")
     assert apptainer_build.apptainer_program() == "apptainer"
 
 

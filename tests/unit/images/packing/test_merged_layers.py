@@ -21,30 +21,29 @@ from runner.core.errors import InfrastructureError
 from runner.core.files import sha256
 from runner.images.packing import merged_layers
 from runner.images.packing.merged_layers import Layer
-from tests.support.layers import merge
+from tests.support.layers import merge, tar_of
 
 Entry = tuple[str, bytes, str]  # path, kind, content or target of a link
 FILE, DIR, SOFT, HARD, FIFO = tarfile.REGTYPE, tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE
 
 
-def tar_of(entries: Sequence[Entry], form: int = tarfile.PAX_FORMAT) -> bytes:
-    out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w", format=form) as tar:
-        for number, (path, kind, text) in enumerate(entries):
-            made = tarfile.TarInfo(path)
-            made.type, made.mode, made.mtime = kind, 0o600 + number % 64, 1000 + number
-            if kind in (SOFT, HARD):
-                made.linkname = text
-            content = text.encode() if kind == FILE else b""
-            made.size = len(content)
-            tar.addfile(made, io.BytesIO(content))
-    return out.getvalue()
+def layer_of(entries: Sequence[Entry]) -> bytes:
+    """Each entry with a mode and a time of its own."""
+    return tar_of(
+        *(
+            (path, text.encode() * (kind == FILE), {
+                "type": kind, "mode": 0o600 + number % 64, "mtime": 1000 + number,
+                "linkname": text * (kind in (SOFT, HARD)),
+            })
+            for number, (path, kind, text) in enumerate(entries)
+        )
+    )  # fmt: skip
 
 
 def merge_entries(*stack: Sequence[Entry], made: Sequence[str] = ()) -> dict[str, str]:
     """path -> what is there, as tar itself reads the merged stream."""
     root = {}
-    with tarfile.open(fileobj=io.BytesIO(merge([tar_of(entries) for entries in stack], made))) as tar:
+    with tarfile.open(fileobj=io.BytesIO(merge([layer_of(entries) for entries in stack], made))) as tar:
         for member in tar:
             assert member.name not in root, "each name once"
             content = tar.extractfile(member) if member.isreg() else None
@@ -148,7 +147,7 @@ def test_layers_that_cannot_be_applied_are_refused(entries: list[Entry], says: s
 @pytest.mark.parametrize("cut", [100, 512, 700])
 def test_a_layer_that_ends_early_or_is_compressed_is_reported(cut: int) -> None:
     with pytest.raises(InfrastructureError, match=r"layer 0 (ended|is not)"):
-        merge([tar_of([("a", FILE, "x" * 600)])[:cut]])
+        merge([layer_of([("a", FILE, "x" * 600)])[:cut]])
     with pytest.raises(InfrastructureError, match="is not a tar archive"):
         merge([gzip.compress(os.urandom(5000))])
 
@@ -157,16 +156,10 @@ def test_what_tar_cannot_say_in_its_first_block_survives_a_new_name() -> None:
     """A long name, a capability, a big owner: also where the data get the name of another link."""
     long = "n" * 200
     kept = {"SCHILY.xattr.security.capability": "\x01\x00\x00\x02"}
-    out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as tar:
-        made = tarfile.TarInfo(f"{long}/gone")
-        made.size, made.mode, made.uid = 3, 0o4711, 3_000_000
-        made.pax_headers = {**kept, "SCHILY.xattr.user.note": "an export leaves it out", "comment": "it stays"}
-        tar.addfile(made, io.BytesIO(b"abc"))
-        link = tarfile.TarInfo(f"{long}/kept")
-        link.type, link.linkname = HARD, f"{long}/gone"
-        tar.addfile(link)
-    raw = merge([out.getvalue(), tar_of([(f"{long}/.wh.gone", FILE, "")])])
+    headers = {**kept, "SCHILY.xattr.user.note": "an export leaves it out", "comment": "it stays"}
+    made = (f"{long}/gone", b"abc", {"mode": 0o4711, "uid": 3_000_000, "pax_headers": headers})
+    link = (f"{long}/kept", b"", {"type": HARD, "linkname": f"{long}/gone"})
+    raw = merge([tar_of(made, link), layer_of([(f"{long}/.wh.gone", FILE, "")])])
     with tarfile.open(fileobj=io.BytesIO(raw)) as tar:
         member = tar.getmember(f"{long}/kept")
         assert (member.mode, member.uid, member.size) == (0o4711, 3_000_000, 3)
@@ -278,7 +271,7 @@ def test_random_stacks_give_what_applying_them_gives(stack: list[list[Entry]]) -
         ours.mkdir()
         for entries in stack:
             apply(oracle, entries)
-        with tarfile.open(fileobj=io.BytesIO(merge([tar_of(entries) for entries in stack]))) as tar:
+        with tarfile.open(fileobj=io.BytesIO(merge([layer_of(entries) for entries in stack]))) as tar:
             tar.extraction_filter = getattr(tarfile, "fully_trusted_filter", None)  # Python 3.11.2 has none yet
             for member in tar:
                 member.mode |= 0o700 if member.isdir() else 0
@@ -287,7 +280,7 @@ def test_random_stacks_give_what_applying_them_gives(stack: list[list[Entry]]) -
 
 
 def test_a_layer_that_changes_between_its_readings_is_not_passed_on_as_the_one_that_was_hashed() -> None:
-    good, evil = (tar_of([("bin/python3", FILE, text)]) for text in ("good", "evil"))
+    good, evil = (layer_of([("bin/python3", FILE, text)]) for text in ("good", "evil"))
     readings = iter((good, evil))
     layer = Layer("layer 1", lambda: nullcontext(io.BytesIO(next(readings))), f"sha256:{sha256(good)}")
     members = merged_layers.indexed(layer)

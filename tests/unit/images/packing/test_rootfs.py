@@ -20,24 +20,10 @@ from runner.images.packing import rootfs
 from runner.images.packing.mksquashfs import Packing, PackJob, packed_stream
 from runner.images.packing.rootfs import Additions, Config, Injected, Passed
 from runner.images.packing.tarstream import ChunkReader
+from tests.support.layers import Entry, tar_of
 
 LONG = "d/" * 60 + "n" * 120
 CAPABILITY = {"SCHILY.xattr.security.capability": "\x01\x00\x00\x02\x00\x20\x00\x00"}
-
-
-Entry = tuple[str, bytes, dict[str, object]]  # name, content, attributes of tarfile
-
-
-def archive(*entries: Entry, form: int = tarfile.PAX_FORMAT) -> bytes:
-    out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w", format=form) as tar:
-        for name, content, attributes in entries:
-            made = tarfile.TarInfo(name)
-            made.size = len(content)
-            for key, value in attributes.items():
-                setattr(made, key, value)
-            tar.addfile(made, io.BytesIO(content))
-    return out.getvalue()
 
 
 # A root with everything that an image may hold, and what an engine leaves in it.
@@ -81,7 +67,7 @@ def members(raw: bytes) -> dict[str, tarfile.TarInfo]:
 @pytest.mark.parametrize("form", [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT])
 @pytest.mark.parametrize("chunk", [1, 512, 700, 1 << 20])
 def test_everything_of_the_image_arrives_unchanged(form: int, chunk: int) -> None:
-    raw = archive(*EVERYTHING, form=form)
+    raw = tar_of(*EVERYTHING, form=form)
     out, passed = through(raw, Injected("etc/environment", b"A=1\n"), directories=("etc", "results"), chunk=chunk)
     before, after = members(raw), members(out)
     dropped = {".dockerenv", "dev/null", "dev/shm", "etc/environment", "opt/zero", "opt/zero too"}
@@ -105,13 +91,13 @@ def test_everything_of_the_image_arrives_unchanged(form: int, chunk: int) -> Non
 def test_a_large_file_under_the_name_of_our_description_fills_no_memory() -> None:
     """In a layer it may be a hole of terabytes."""
     content = b" " * (rootfs.LARGEST_CAPTURED + 1)
-    packed, passed = through(archive(("opt/runner/image.json", content, {})))
+    packed, passed = through(tar_of(("opt/runner/image.json", content, {})))
     assert passed.captured == {}
     assert members(packed)["opt/runner/image.json"].size == len(content)
 
 
 def test_files_are_put_in_where_a_sorted_walk_meets_them() -> None:
-    raw = archive(("a", b"", {}), ("etc.d", b"", {}), ("zoo", b"", {}), ("etc", b"", {"type": tarfile.DIRTYPE}))
+    raw = tar_of(("a", b"", {}), ("etc.d", b"", {}), ("zoo", b"", {}), ("etc", b"", {"type": tarfile.DIRTYPE}))
     files = (Injected("ch/environment", b""), Injected("etc/rc", b""), Injected("zz", b""))
     given, passed = through(raw, *files, directories=("ch", "etc"))
     names = [name for name, member in members(given).items() if member.isreg()]
@@ -129,11 +115,11 @@ def test_files_are_put_in_where_a_sorted_walk_meets_them() -> None:
 )
 def test_an_image_with_something_in_the_way_is_refused(name: str, attributes: dict[str, object]) -> None:
     with pytest.raises(RefusedError, match="in the way"):
-        through(archive((name, b"", attributes)), Injected("etc/rc", b""))
+        through(tar_of((name, b"", attributes)), Injected("etc/rc", b""))
 
 
 def test_a_directory_below_a_link_is_left_to_where_the_link_leads() -> None:
-    raw = archive(("var/run", b"", {"type": tarfile.SYMTYPE, "linkname": "/run"}))
+    raw = tar_of(("var/run", b"", {"type": tarfile.SYMTYPE, "linkname": "/run"}))
     _, passed = through(raw, directories=("var", "var/run", "var/run/app", "work"))
     assert passed.names == {"var", "var/run", "work", "etc/mtab"}
 
@@ -217,6 +203,6 @@ def test_a_link_leads_where_it_did(form: int, tmp_path: Path) -> None:
         for name, each in zip(names, targets, strict=True)
     ]
     job = PackJob(rootfs.additions(Config(workdir=f"/{names[1]}/x"), (), 7), tmp_path / "out", Packing(), Silent())
-    packed_stream(iter([archive(*links, form=form)]), job)
+    packed_stream(iter([tar_of(*links, form=form)]), job)
     subprocess.run(["unsquashfs", "-q", "-n", "-d", tmp_path / "root", job.out], check=True)
     assert [str((tmp_path / "root" / name).readlink()) for name in names] == [str(Path(each)) for each in targets]

@@ -12,7 +12,7 @@ import pytest
 from runner.core.errors import InfrastructureError
 from runner.images.packing import tarstream
 from runner.images.packing.tarstream import BLOCK, END, TarStream
-from tests.support.layers import merge
+from tests.support.layers import header, merge
 
 FORMATS = {
     "old": ("--format=gnu",),
@@ -28,16 +28,6 @@ def record(text: bytes) -> bytes:
     while len(b"%d %s\n" % (length, text)) != length:
         length = len(b"%d %s\n" % (length, text))
     return b"%d %s\n" % (length, text)
-
-
-def header(kind: bytes, size: int = 0, *, raw_size: bytes = b"", mode: bytes = b"0000755\0") -> bytes:
-    made = bytearray(BLOCK)
-    made[0:1], made[100:108], made[156:157], made[257:265] = b"f", mode, kind, b"ustar\x0000"
-    made[124:136] = raw_size or b"%011o\0" % size
-    made[136:148] = b"%011o\0" % 7
-    made[148:156] = b" " * 8
-    made[148:156] = b"%06o\0 " % sum(made)
-    return bytes(made)
 
 
 def extended(kind: bytes, body: bytes) -> bytes:

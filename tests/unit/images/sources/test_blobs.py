@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -14,11 +12,10 @@ import pytest
 
 from runner.core.files import sha256
 from runner.images.sources import blobs
-from tests.support.users import AS_ROOT
+from tests.support.users import AS_ROOT, UNPRIVILEGED, outcome_as
 
 CONTENT = b"a layer" * 1000
 DIGEST = f"sha256:{sha256(CONTENT)}"
-OTHER_USER = 65534
 
 
 @pytest.fixture(autouse=True)
@@ -57,16 +54,11 @@ def test_another_users_layer_is_reported_in_words(kept: Path) -> None:
     blobs.keep(DIGEST, CONTENT)
     for directory in kept.parents:
         directory.chmod(directory.stat().st_mode | 0o755)
-    program = (
-        "import os, sys; from runner.images.sources import blobs; from runner.core.errors import RunnerError\n"
-        f"os.setgroups([]); os.setgid({OTHER_USER}); os.setuid({OTHER_USER})\n"
-        "try: blobs.find(sys.argv[1])\n"
-        "except RunnerError as error: print(error.what, error.where, error.fix, sep='|')\n"
+    outcome = outcome_as(UNPRIVILEGED, blobs.find, DIGEST)
+    assert outcome.what.replace("Permission denied", "Operation not permitted") == (
+        "a kept layer cannot be read: Operation not permitted"
     )
-    command = [sys.executable, "-c", program, DIGEST]
-    printed = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
-    told = f"a kept layer cannot be read: Operation not permitted|{kept}|set RUNNER_CACHE to a directory of your own\n"
-    assert printed.replace("Permission denied", "Operation not permitted") == told
+    assert (outcome.where, outcome.fix) == (str(kept), "set RUNNER_CACHE to a directory of your own")
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, OSError])

@@ -18,6 +18,7 @@ from runner.images.sources.credentials import Login
 from runner.images.sources.registry import Registry
 from runner.images.sources.registry_http import Connection
 from tests.support.http_servers import Answer, Received, Server, certificate, serving
+from tests.support.shell_files import stand_in
 
 SECRET = "not-to-be" + "-seen"
 
@@ -68,10 +69,8 @@ def test_dockers_and_podmans_files(home: Path, monkeypatch: pytest.MonkeyPatch, 
 @pytest.mark.parametrize("key", ["credsStore", "credHelpers"])
 def test_a_credential_helper_is_run(home: Path, monkeypatch: pytest.MonkeyPatch, key: str) -> None:
     answer = json.dumps({"Username": "<token>", "Secret": SECRET})
-    script = f"#!/bin/sh\nread host\necho \"$1 $host\" > {home}/asked\necho '{answer}'\n"
-    helper = write(home / "bin/docker-credential-test", script)
-    helper.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{helper.parent}:/usr/bin:/bin")
+    stand_in(home, "docker-credential-test", f"read host\necho \"$1 $host\" > {home}/asked\necho '{answer}'")
+    monkeypatch.setenv("PATH", f"{home}:/usr/bin:/bin")
     path = write(home / ".docker/config.json", {key: {"r.io:5000": "test"} if key == "credHelpers" else "test"})
     assert credentials.find("r.io:5000") == Login(str(path), token=SECRET)
     assert (home / "asked").read_text() == "get r.io:5000\n"
@@ -106,9 +105,8 @@ def test_what_docker_has_not_written_is_refused_in_words(
     home: Path, monkeypatch: pytest.MonkeyPatch, config: str, helper: str, says: str
 ) -> None:
     monkeypatch.setattr(credentials, "_HELPER_S", 0.5)
-    program = write(home / "bin/docker-credential-test", f"#!/bin/sh\n{helper}\n")
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+    stand_in(home, "docker-credential-test", helper)
+    monkeypatch.setenv("PATH", f"{home}:/usr/bin:/bin")
     path = write(home / ".docker/config.json", config)
     with pytest.raises(RefusedError, match=says) if says else nullcontext() as caught:
         assert credentials.find("r.io") is None

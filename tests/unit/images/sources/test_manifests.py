@@ -13,6 +13,7 @@ from runner.core.errors import InfrastructureError, RefusedError, UsageError
 from runner.images.sources import manifests
 from runner.images.sources.archives import in_archive
 from runner.images.sources.manifests import Descriptor, Index, Manifest, Platform
+from tests.support.layers import header as header_block
 
 A, B = ("sha256:" + letter * 64 for letter in "ab")
 FOREIGN = "sha512:" + "c" * 128
@@ -51,15 +52,15 @@ def test_what_is_neither_is_refused_as_such(raw: bytes) -> None:
 def test_a_configuration_must_be_that_of_the_layers() -> None:
     raw = encoded(architecture="arm64", os="linux", config={"Env": ["A=1"], "Volumes": {"/v": {}}, "Cmd": None},
                   rootfs={"type": "layers", "diff_ids": [A]})  # fmt: skip
-    read = manifests.configuration(raw, 1, "x")
+    read = manifests.configuration(raw, 1, Platform("linux", "arm64"), "x")
     assert (str(read.platform), read.rootfs.diff_ids) == ("linux/arm64", (A,))
     assert read.config is not None
     assert (read.config.env, read.config.cmd) == (("A=1",), None)
     for layers, document in ((2, raw), (1, b"{}"), (1, encoded(rootfs={"diff_ids": ["md5:1"]}))):
         with pytest.raises(RefusedError, match="no container image"):
-            manifests.configuration(document, layers, "x")
+            manifests.configuration(document, layers, AMD64, "x")
     with pytest.raises(InfrastructureError, match="not a valid image document"):
-        manifests.configuration(b'{"x":' * 100_000, 1, "x")
+        manifests.configuration(b'{"x":' * 100_000, 1, AMD64, "x")
 
 
 def test_platforms_are_written_as_go_does() -> None:
@@ -163,12 +164,8 @@ def test_attestations_are_no_images_whatever_their_platform(platform: str) -> No
 
 
 def header(name: str = "first", size: int = 0, kind: bytes = tarfile.REGTYPE) -> bytes:
-    info = tarfile.TarInfo(name)
-    info.type = kind
-    made = bytearray(info.tobuf(tarfile.GNU_FORMAT))
-    made[124:136], made[148:156] = (size % 256**12 or 128 << 88).to_bytes(12, "big"), b" " * 8
-    made[148:156] = b"%06o\0 " % sum(made)
-    return bytes(made)
+    raw_size = (size % 256**12 or 128 << 88).to_bytes(12, "big")
+    return header_block(kind, name=name.encode(), raw_size=raw_size)
 
 
 DAMAGED = "the header at byte 512 is damaged"
