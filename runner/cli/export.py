@@ -13,11 +13,12 @@ from runner.cli.options import JSON, SIGN, answer, by_shell, path_option
 from runner.cli.table import field_lines
 from runner.core import paths
 from runner.core.errors import Exit, NotProvenError, UsageError
-from runner.core.text import counted, gpus_text, percent, printable, rate, settings_text, span, with_span
+from runner.core.text import counted, gpus_text, printable, rate, settings_text, span, with_span
 from runner.figures.export import WRITERS
 from runner.jobs.directory import Run
 from runner.model.figure import in_words
 from runner.model.output import BundledRun, BundledStudy, ExportedRuns, Format, MadeBundle, VerifiedBundle
+from runner.model.study import LossRow
 from runner.study.directory import StudyDirectory, find_subjects
 from runner.study.gather import figures
 from runner.study.readers import bundle_of, exported_of
@@ -128,8 +129,15 @@ def study_fields(study: BundledStudy, unit: str) -> Iterator[tuple[str, str]]:
         yield "", f"{made_of}: {figure}{efficiency}{f'; no efficiency: {point.why}' if point.why else ''}{doubts}"
     for loss in study.losses:
         if loss.rows:
-            rows = ", ".join(f"{row.name} {percent(row.loss.value)}" for row in loss.rows)
-            yield "", f"{gpus_text(loss.gpus)} lose: {rows}"
+            rows = ", ".join(
+                f"{_named(row)} {with_span(row.loss.value, row.loss.low, row.loss.high)}" for row in loss.rows
+            )
+            which = filter(None, (gpus_text(loss.gpus), settings_text(loss.settings)))
+            yield "", f"{', '.join(which)} lose: {rows}"
+
+
+def _named(row: LossRow) -> str:
+    return f"{row.name} ({row.note})" if row.note else row.name
 
 
 def run_fields(run: BundledRun) -> Iterator[tuple[str, str]]:

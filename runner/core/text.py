@@ -36,7 +36,7 @@ def percent(share: float, digits: int = 1, *, signed: bool = False) -> str:
 
 def efficiency(share: float) -> str:
     """``92.4 %``; of less than 2.5 % three digits: ``0.231 %``."""
-    return percent(share, decimals(100.0 * share) if 0.0 < share < 0.025 else 1)
+    return percent(share, decimals(100.0 * abs(share)) if 0.0 < abs(share) < 0.025 else 1)
 
 
 def change(share: float) -> str:

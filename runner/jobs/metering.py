@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Literal
 
+from runner.core.text import efficiency, plain
 from runner.jobs.collect import Evidence
 from runner.jobs.failure_causes import format_ranks
 from runner.model.records import MeterRecord, Report
@@ -129,8 +130,8 @@ def remarks(evidence: Evidence, per_s: float) -> Iterable[str]:
     if first.flops_per_sample and first.peak_flops:
         share = per_s / len(metered) * first.flops_per_sample / first.peak_flops
         yield (
-            f"model FLOP utilisation: {100 * share:.1f} %, by the script's own {first.flops_per_sample:.4g} FLOP for "
-            f"each of the {unit(evidence)} and {first.peak_flops:.4g} FLOP/s of a device"
+            f"model FLOP utilisation: {plain(efficiency(share))}, by the script's own {first.flops_per_sample:.4g} FLOP "
+            f"for each of the {unit(evidence)} and {first.peak_flops:.4g} FLOP/s of a device"
         )
 
 

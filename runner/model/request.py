@@ -233,11 +233,11 @@ class RequestRecord(msgspec.Struct, frozen=True):
     """``request.json`` of a run, and in ``study.json``.
 
     Attributes:
-        site: that was used, where the request names none. owner: user id, of the request's directory; None in older
-            records.
+        site: that was used, where the request names none. of_others: what the request names, and other users could
+            exchange then.
     """
 
     request: Request
     site: str = ""
-    owner: int | None = None
+    of_others: tuple[str, ...] = ()
     schema: Literal["1"] = "1"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ import msgspec
 from runner.core import files, paths
 from runner.core.errors import RefusedError, UsageError
 from runner.images import reference as references
-from runner.images.store import owners, store
+from runner.images.store import store
 from runner.model.backends import NATIVE, run_runtime
 from runner.model.plan import WORKSPACE, Plan
 from runner.model.request import Mount, Request, RequestRecord
@@ -202,16 +202,26 @@ def _script(program: Sequence[str]) -> str | None:
 
 def recorded(request: Request, site: str) -> RequestRecord:
     """What is kept of a request; ``site``: that is used."""
-    with suppress(OSError):
-        return RequestRecord(request, site, Path(request.directory).stat().st_uid)
-    return RequestRecord(request, site)
+    return RequestRecord(request, site, tuple(str(path) for path in _named(request) if files.exchangeable_by(path)))
+
+
+def _named(request: Request) -> Iterator[Path]:
+    """What it runs and mounts, and where."""
+    yield (directory := Path(request.directory))
+    yield from (Path(each.source) for each in request.mounts)
+    if request.recipe is not None and (recipe := loader.directory_of(request.recipe, directory)) is not None:
+        yield recipe
+    words = (directory / word for word in (*request.program, *request.arguments) if not word.startswith("-"))
+    yield from filter(os.path.lexists, words)
 
 
 def check_directory(record: RequestRecord, what: str) -> None:
-    """Refuse a request whose directory is gone, or another user's since. Raises UsageError, RefusedError: it is."""
+    """Refuse a request whose directory is gone. Raises UsageError: it is; RefusedError: since it was recorded, it or
+    something else that is named there became another user's.
+    """
     request = record.request
     try:
-        owner = Path(request.directory).stat().st_uid
+        Path(request.directory).stat()
     except (OSError, ValueError) as error:  # of a damaged record
         why = error.strerror if isinstance(error, OSError) else error
         raise UsageError(
@@ -219,10 +229,11 @@ def check_directory(record: RequestRecord, what: str) -> None:
             where=request.directory,
             fix="submit from another directory; `show` prints the command line",
         ) from None
-    if owner != record.owner and not files.is_trusted(owner):
-        whose = f"the directory where {what} was submitted is {owners.user(owner)}'s now: it would run as you"
-        fix = "submit from a directory of your own; RUNNER_TRUST=NAME,... trusts accounts of the site"
-        raise RefusedError(whose, where=request.directory, fix=fix)
+    for path in _named(request):
+        if str(path) not in record.of_others and (whose := files.exchangeable_by(path)):
+            became = f"this is {whose}, since {what} was submitted: it would run as you, or be mounted"
+            fix = "submit anew, with what you mean; RUNNER_TRUST=NAME,... trusts accounts of the site"
+            raise RefusedError(became, where=str(path), fix=fix)
 
 
 def check_foreign(request: Request, changes: Collection[str]) -> None:

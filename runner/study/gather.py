@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -408,7 +409,7 @@ def _point(
         own_doubts.append(
             Doubt("unequal", "efficiency: all of its launches ran before or after those of one GPU alone")
         )
-    if of_one and scaled == "weak" and of_one.value > _MOST_EFFICIENT:
+    if of_one and of_one.value > _MOST_EFFICIENT:
         own_doubts.append(Doubt("unequal", "efficiency: above 100 %: one GPU alone did more work, or waited"))
     made_of = (*launches, *alone) if scaled else launches
     together = rates.get((setting, gpus, "uncoupled"), {})
@@ -436,8 +437,8 @@ def _point(
 
 
 def _pauses(launches: Iterable[LaunchFacts]) -> list[float]:
-    """When one was submitted after long enough without any: Unix times."""
-    known = [(each, began) for each in launches if each.state == "proven" and (began := _submitted_s(each))]
+    """When one began after long enough without any: Unix times."""
+    known = [(each, began) for each in launches if each.state == "proven" and (began := _began_s(each))]
     runs = [(began, Run(Path(each.directory)).marker) for each, began in known]
     spans = sorted((began, max(began, marker.end_s) if marker else began) for began, marker in runs)
     ends = accumulate((end for _, end in spans), max)
@@ -445,20 +446,25 @@ def _pauses(launches: Iterable[LaunchFacts]) -> list[float]:
 
 
 def _are_sessions(own: Iterable[LaunchFacts], base: Iterable[LaunchFacts], pauses: Sequence[float]) -> bool:
-    """Whether all launches of one side were submitted before a pause and all of the other one after it, or several of
+    """Whether no launch of one side began in a session, between two pauses, of the other side's, or several of
     each well apart, as where ``--resume`` of another day measured a whole size: what changed meanwhile is in the
     efficiency, and not in its interval.
     """
-    times = [[t for each in side if each.state == "proven" and (t := _submitted_s(each))] for side in (own, base)]
+    times = [[t for each in side if each.state == "proven" and (t := _began_s(each))] for side in (own, base)]
     if not all(times):
         return False
     first, second = sorted(times, key=max)
     is_apart = len(first) > 1 < len(second) and min(second) - max(first) > _SESSION_S
-    return is_apart or any(max(first) < pause <= min(second) for pause in pauses)
+    sessions, others = ({bisect_right(pauses, time) for time in side} for side in times)
+    return is_apart or sessions.isdisjoint(others)
 
 
-def _submitted_s(of: LaunchFacts) -> float:
-    """Unix time: as its job was submitted, else by the id, which has the time of a zone; 0 where that has none."""
+def _began_s(of: LaunchFacts) -> float:
+    """Unix time: as its first rank says, as its job was submitted, or by the id, which has the time of a zone; 0 where
+    that has none.
+    """
+    if (start := Run(Path(of.directory)).records.start(0)) is not None and start.time_s:
+        return start.time_s
     if (record := Run(Path(of.directory)).submitted) is not None:
         return record.submitted_s
     with suppress(ValueError):

@@ -517,12 +517,28 @@ def test_to_prepare_a_strangers_request_again_runs_nothing_of_his(place: Path) -
 
 def test_a_directory_that_is_another_users_since_is_not_submitted_from_again(place: Path) -> None:
     """A scratch is purged, and anybody may make the name again."""
-    asked = Request(gpus=2, directory=str(owned(place / "project", ALICE)))
-    record = run_as(ALICE, recorded, asked, "s")
-    run_as(ALICE, check_directory, record, "it")
-    os.chown(place / "project", CAROL, CAROL)
-    assert f"is user {CAROL}'s now" in outcome_as(ALICE, check_directory, record, "it").what
-    run_as(ALICE, check_directory, run_as(ALICE, recorded, asked, "s"), "it")  # she chose it
+    place.chmod(0o1777)
+    owned(place / "project", ALICE)
+    (place / "project/train.py").touch()
+    os.chown(place / "project/train.py", ALICE, ALICE)
+    here = Request(gpus=2, directory=str(place / "project"))
+    above = msgspec.structs.replace(here, directory=str(place), program=("python3", "project/train.py"))
+    records = [run_as(ALICE, recorded, each, "s") for each in (here, above)]
+    for record in records:
+        run_as(ALICE, check_directory, record, "it")
+    shutil.rmtree(place / "project")
+    for is_link in (False, True):
+        if is_link:
+            shutil.rmtree(place / "project")
+            (place / "project").symlink_to(".")
+            os.lchown(place / "project", CAROL, CAROL)
+        else:
+            os.chown(owned(place / "project", CAROL) / "..", 0, 0)
+            (place / "project/train.py").touch()
+        for record in records[: 2 - is_link]:
+            what = outcome_as(ALICE, check_directory, record, "it").what
+            assert f"user {CAROL}'s" in what and "since it was submitted" in what
+    run_as(ALICE, check_directory, run_as(ALICE, recorded, here, "s"), "it")  # she chose it
 
 
 def test_a_strangers_file_of_a_bare_name_is_no_batch_script(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

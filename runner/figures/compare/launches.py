@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
-from itertools import pairwise
+from itertools import combinations
 
 from runner.core.errors import NotProvenError
 from runner.core.invocation import PROGRAM
@@ -59,9 +59,13 @@ class PointLaunches:
 
     @property
     def overlapping(self) -> list[tuple[str, str]]:
-        """Neighbours of which one began before the other had ended."""
-        pairs = pairwise(in_order(self.launches))
-        return [(before.run, after.run) for before, after in pairs if before.ended_s > after.began_s > 0.0]
+        """Pairs of which one began before the other had ended, on a node that both had, as far as these are known."""
+        return [
+            (before.run, after.run)
+            for before, after in combinations(in_order(self.launches), 2)
+            if before.ended_s > after.began_s > 0.0
+            if not (before.nodes and after.nodes) or before.nodes & after.nodes
+        ]
 
 
 def measured_launch(run: Run, gaps: Gaps | None = None) -> MeasuredLaunch:

@@ -98,7 +98,7 @@ def test_a_sites_file_that_is_a_default_is_not_another_one_in_each_working_direc
     (machine / "config.yaml").write_text("site: theirs.yaml\n")
     assert read_config().site == str(machine / "theirs.yaml")
     monkeypatch.setenv("RUNNER_SITE", "./mine.yaml")
-    with pytest.raises(UsageError, match="by where a command is called"):
+    with pytest.raises(UsageError, match="from where a command is called"):
         site_of_shell()
     monkeypatch.setenv("RUNNER_SITE", "mine")
     assert site_of_shell() == "mine"

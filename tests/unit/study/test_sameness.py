@@ -419,7 +419,7 @@ def test_launches_of_two_allocations_are_a_doubt_of_the_efficiency_also_in_a_bun
     of = on_disk(tmp_path, study((1, 2), 1, way="one-allocation"))
     for at_s, (key, node) in enumerate((("g0001-full-r1", "dgx01"), ("g0002-full-r1", "dgx05"))):
         run = with_plan(ran(of, key, "a"), launch=LaunchPlace(node_gpus=8))
-        started(run, node_name=node, time_s=float(at_s))
+        started(run, node_name=node, time_s=1e9 + at_s)
     now = gather.facts(of)
     says = "efficiency: the launches differ: GPU 0 of node 0: node dgx01 in g0001-full-r1, dgx05 in g0002-full-r1"
     assert [[each.words for each in point.doubts if each.code == "unequal"] for point in now.points] == [[], [says]]
