@@ -110,6 +110,7 @@ def _show(compared: Compared) -> None:
         _lines(text.point_lines(point, compared))
     for each in compared.references:
         _lines(text.reference_lines(each))
+    _lines(compared.missing)
     if compared.differences:
         _lines([f"differs: {', '.join(compared.differences)}"])
     if compared.demonstration:

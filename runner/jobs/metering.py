@@ -130,8 +130,8 @@ def remarks(evidence: Evidence, per_s: float) -> Iterable[str]:
     if first.flops_per_sample and first.peak_flops:
         share = per_s / len(metered) * first.flops_per_sample / first.peak_flops
         yield (
-            f"model FLOP utilisation: {plain(efficiency(share))}, by the script's own {first.flops_per_sample:.4g} FLOP "
-            f"for each of the {unit(evidence)} and {first.peak_flops:.4g} FLOP/s of a device"
+            f"model FLOP utilisation: {plain(efficiency(share))}, by the script's own {first.flops_per_sample:.4g} "
+            f"FLOP for each of the {unit(evidence)} and {first.peak_flops:.4g} FLOP/s of a device"
         )
 
 

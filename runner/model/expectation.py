@@ -141,6 +141,7 @@ class Compared(msgspec.Struct, frozen=True):
         differences: what differs between the sides' plans: ``plan program``, ``environment NCCL_ALGO``.
         demonstration: why none of it is a performance claim; empty where it is.
         findings: what makes the sides incomparable; those that were forced only warn.
+        missing: points of which a side has no proven launch, a sentence each.
     """
 
     first: str
@@ -152,6 +153,7 @@ class Compared(msgspec.Struct, frozen=True):
     differences: tuple[str, ...]
     demonstration: str
     findings: tuple[Finding, ...]
+    missing: tuple[str, ...] = ()
 
 
 class Range(msgspec.Struct, frozen=True):

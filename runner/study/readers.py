@@ -70,7 +70,7 @@ def side(text: str) -> Side:
         raise _nothing_measured(study, text)
     unequal = _unequal(now, chosen)
     points = {at: PointLaunches(tuple(each), others[at], unequal.get(at, ())) for at, each in proven.items()}
-    return Side(text, points)
+    return Side(text, points, {at: wanted for at, wanted in others.items() if at not in points})
 
 
 def _unequal(now: StudyFacts, chosen: Setting) -> dict[tuple[int, Setting], tuple[Doubt, ...]]:
@@ -108,8 +108,8 @@ def exported_of(subjects: Sequence[Subject]) -> tuple[ExportedRun, ...]:
         for key, run in runs.items():
             each = exported_run(run, gaps)
             now, launch = studies.get(subject.path), key
-            if now is None and run.group is not None and (study := read(run.group)) is not None:
-                now, launch = studies.setdefault(run.group, facts(study)), run.path.parent.name
+            if now is None and (own := run.launched_as) is not None and (study := read(own.parents[2])) is not None:
+                now, launch = studies.setdefault(own.parents[2], facts(study)), own.parent.name
             if each.figure and now:
                 figure = each.figure.labelled(now.demonstration).doubted(unproven_doubts(_lacking(now).get(launch, 0)))
                 each = msgspec.structs.replace(each, figure=figure, demonstration=figure.demonstration)
@@ -171,15 +171,15 @@ def _lacking(now: StudyFacts) -> dict[str, int]:
 
 def _said_by_its_study(run: Run, studies: _Studies) -> str:
     """What must be said with a run's figure, and its records do not show; empty for nothing."""
-    if (group := run.group) is None:
-        gaps = run.gaps()  # of a copy
-        return f"of a study with a gap ({gaps[0]})" if gaps else ""
+    if (own := run.launched_as) is None:
+        return ""
+    group = own.parents[2]
     if (study := read(group)) is None:
         return "its study cannot be read"
     now = studies[group] = studies.get(group) or facts(study)
     if now.gaps:
         return f"of a study with a gap ({now.gaps[0]})"
-    if lacks := _lacking(now).get(run.path.parent.name):
+    if lacks := _lacking(now).get(own.parent.name):
         return f"of a point of its study that lacks {counted(lacks, 'proven launch')}"
     verdict, label = run.verdict, now.demonstration
     return f"of a study that is no claim ({label})" if label and verdict and not verdict.demonstration else ""

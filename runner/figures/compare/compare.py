@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 
 from runner.core.errors import Exit, UsageError
-from runner.core.text import first_of, gpus_text, instead, settings_text
+from runner.core.text import counted, first_of, gpus_text, instead, settings_text
 from runner.figures.compare.launches import MeasuredLaunch, PointLaunches, compare_point, measured_launch
-from runner.figures.compare.references import against, none_fits, read_references, reference_for
+from runner.figures.compare.references import against, is_near, none_fits, read_references, reference_for
 from runner.jobs.comparison import (
     FIX,
     beside_each_other,
@@ -37,11 +37,12 @@ _MOST_POINTS = 6  # of a side, in one sentence
 @dataclass(frozen=True)
 class Side:
     """What a user named, as typed: a run or several, or a study with a point for each size and setting. No point is
-    without launches.
+    without launches; ``missing``: of those that have none proven, how many were wanted.
     """
 
     name: str
     points: Mapping[tuple[int, Setting], PointLaunches]
+    missing: Mapping[tuple[int, Setting], int] = field(default_factory=dict)
 
 
 def side_of(text: str) -> Side:
@@ -115,6 +116,7 @@ def compare_sides(
         differences=_differences(pairs),
         demonstration=_demonstration(every),
         findings=findings,
+        missing=(*_missing("A", first), *_missing("B", second)),
     )
 
 
@@ -144,7 +146,16 @@ def compare_with_references(side: Side, margin: float, file: Path) -> Compared:
         differences=(),
         demonstration=_demonstration(launches),
         findings=findings,
+        missing=tuple(_missing("A", side, {each.gpus for each in references if is_near(each, launches[0])})),
     )
+
+
+def _missing(name: str, side: Side, sizes: Collection[int] | None = None) -> Iterator[str]:
+    """What must not be taken for compared; ``sizes``: those alone that matter."""
+    for (gpus, settings), wanted in side.missing.items():
+        if sizes is None or gpus in sizes:
+            where = " with ".join(filter(None, (gpus_text(gpus), settings_text(settings))))
+            yield f"{where}: {name} has 0 of {counted(wanted, 'launch')} proven, and is not compared"
 
 
 def exit_of(compared: Compared) -> Exit:
@@ -154,7 +165,8 @@ def exit_of(compared: Compared) -> Exit:
     judgements = {point.judgement for point in compared.points} | {each.judgement for each in compared.references}
     if "below" in judgements:
         return Exit.BELOW_REFERENCE
-    return Exit.UNKNOWN if "cannot tell" in judgements else Exit.GOOD
+    is_open = compared.missing and (compared.references or compared.fail_below is not None)
+    return Exit.UNKNOWN if is_open or "cannot tell" in judgements else Exit.GOOD
 
 
 def _is_refused(findings: Iterable[Finding]) -> bool:

@@ -44,7 +44,8 @@ def reference_for(launch: MeasuredLaunch, references: Sequence[Reference], file:
     fitting = [
         each
         for each in references
-        if _is_near(each, launch)
+        if is_near(each, launch)
+        and each.gpus == launch.gpus
         and each.unit.partition("/")[0] == launch.figure.unit
         # A reference is one of training, unless it names the arm.
         and (launch.plan.arms[-1] == "full" or "arms" in each.options)
@@ -64,7 +65,7 @@ def reference_for(launch: MeasuredLaunch, references: Sequence[Reference], file:
 def none_fits(launch: MeasuredLaunch, references: Sequence[Reference], file: Path) -> UsageError:
     """What is there instead: of the same recipe and size, or else of the same site."""
     site, arm = launch.plan.site, launch.plan.arms[-1]
-    near = [each for each in references if _is_near(each, launch)]
+    near = [each for each in references if is_near(each, launch) and each.gpus == launch.gpus]
     named = sorted({f"{each.recipe} on {gpus_text(each.gpus)}" for each in references if each.site == site})
     if near and arm != "full":
         also = f" with a figure of the arm {arm}: a reference is one of training, unless its options name arms"
@@ -77,8 +78,9 @@ def none_fits(launch: MeasuredLaunch, references: Sequence[Reference], file: Pat
     return UsageError(f"no reference fits {_what(launch)}{also}", where=str(file), fix=fix)
 
 
-def _is_near(each: Reference, launch: MeasuredLaunch) -> bool:
-    return (each.site, each.recipe, each.gpus) == (launch.plan.site, launch.plan.recipe, launch.gpus)
+def is_near(each: Reference, launch: MeasuredLaunch) -> bool:
+    """Whether it is of the launch's site and recipe."""
+    return (each.site, each.recipe) == (launch.plan.site, launch.plan.recipe)
 
 
 def _what(launch: MeasuredLaunch) -> str:

@@ -296,6 +296,16 @@ def test_sizes_with_a_launch_each_are_apart_where_nothing_ran_between_them(
     assert [each.gpus for each in gather.facts(of).points if words in in_words(each.doubts)] == doubted
 
 
+def test_a_size_that_shares_no_session_with_one_gpu_is_apart_also_between_two_of_them(tmp_path: Path) -> None:
+    of = on_disk(tmp_path, study((1, 4), 2))
+    for at, launch in enumerate(of.study.launches):
+        began = 1e9 + (10_000 + launch.repeat if launch.gpus == 4 else 20_000 * (launch.repeat - 1))
+        run = left_run(of, launch.key, measured(100.0 * launch.gpus), submitted_s=1e9 + at)
+        leave(run, "ranks/0.start.json", StartRecord("2", 0, 1, 0, 1, 0, "h", True, "cpu", time_s=began))
+    words = "efficiency: all of its launches ran before or after those of one GPU alone"
+    assert [words in in_words(each.doubts) for each in gather.facts(of).points] == [False, True]
+
+
 def test_an_efficiency_has_the_doubts_of_the_point_of_one_gpu(tmp_path: Path) -> None:
     of = on_disk(tmp_path, study((1, 2), 2))
     for launch in of.study.launches:
