@@ -14,7 +14,6 @@ import os
 import re
 import shlex
 import signal
-import stat
 import sys
 import tempfile
 import time
@@ -242,9 +241,7 @@ def _own(top: Path, names: Iterable[str]) -> list[str]:
     def is_strangers(path: Path) -> bool:
         if path == top:
             return False
-        status, above = path.lstat(), path.parent.lstat()
-        put_by_all = above.st_mode & stat.S_IWOTH and not files.is_trusted(status.st_uid)
-        return bool(put_by_all) or is_strangers(path.parent)
+        return files.is_put_by_stranger(path.lstat(), path.parent.lstat()) or is_strangers(path.parent)
 
     from runner.jobs.directory import is_whole_id
 

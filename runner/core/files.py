@@ -81,18 +81,19 @@ def is_first_come(directory: Path) -> bool:
     """Whether a stranger has put the directory there, one above it, or a link on the way, as all may write to that
     place, or those of the login's group; also where that cannot be looked at.
     """
-
-    def is_strangers(status: os.stat_result, above: os.stat_result) -> bool:
-        if is_trusted(status.st_uid) or status.st_uid == unmapped_user():
-            return False
-        of_login = {os.getegid(), *os.getgroups()} - _trusted()[2]
-        return bool(above.st_mode & stat.S_IWOTH or (above.st_mode & stat.S_IWGRP and above.st_gid in of_login))
-
     with suppress(OSError, RuntimeError):
         real = directory.resolve()
         places = filter(None, map(_looked_at, (real, *real.parents, *_way(directory))))
-        return any(is_strangers(status, above) for status, above in places)
+        return any(is_put_by_stranger(status, above) for status, above in places)
     return True
+
+
+def is_put_by_stranger(status: os.stat_result, above: os.stat_result) -> bool:
+    """Of something and the directory above it, to which all may write, or those of the login's group."""
+    if is_trusted(status.st_uid) or status.st_uid == unmapped_user():
+        return False
+    of_login = {os.getegid(), *os.getgroups()} - _trusted()[2]
+    return bool(above.st_mode & stat.S_IWOTH or (above.st_mode & stat.S_IWGRP and above.st_gid in of_login))
 
 
 def _looked_at(place: Path) -> tuple[os.stat_result, os.stat_result] | None:

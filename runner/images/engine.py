@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from runner.core import paths, process, process_identity
 from runner.core.errors import InfrastructureError, RefusedError, RunnerError, UsageError
 from runner.core.files import exchangeable_by, is_private, sha256
+from runner.core.loopback import ensure_own_port, is_loopback
 
 if TYPE_CHECKING:
     import docker
@@ -46,6 +47,7 @@ def _open_client(url: str, *, where: str) -> docker.DockerClient:
         # Builds and exports are silent for minutes: the timeout is for one read, in seconds.
         client = docker.DockerClient(base_url=url, timeout=900, use_ssh_client=url.startswith("ssh://"))
         client.ping()
+        _check_own(scheme, rest.rpartition("@")[2], where)
     except (docker.errors.DockerException, requests.exceptions.RequestException, OSError) as error:
         denied = "ermission denied" in str(error)
         raise InfrastructureError(
@@ -60,6 +62,14 @@ def _open_client(url: str, *, where: str) -> docker.DockerClient:
             fix="write it as unix:///PATH, tcp://HOST:PORT or ssh://USER@HOST",
         ) from error
     return client
+
+
+def _check_own(scheme: str, rest: str, where: str) -> None:
+    """Raises RefusedError: a stranger could answer in the engine's place, and would have images and logins."""
+    if scheme in ("tcp", "http") and is_loopback(host := rest.partition("/")[0]):
+        ensure_own_port(host)
+    elif scheme == "unix" and (whose := exchangeable_by(Path(rest))):
+        raise RefusedError(f"the engine's socket is {whose}", where=where, fix="name one of the system, or of your own")
 
 
 def connect(url: str | None = None) -> docker.DockerClient:

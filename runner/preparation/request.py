@@ -208,7 +208,7 @@ def recorded(request: Request, site: str) -> RequestRecord:
 def _named(request: Request) -> Iterator[Path]:
     """What it runs and mounts, and where."""
     yield (directory := Path(request.directory))
-    yield from (Path(each.source) for each in request.mounts)
+    yield from map(Path, (*(each.source for each in request.mounts), *filter(None, [request.hostfile])))
     if request.recipe is not None and (recipe := loader.directory_of(request.recipe, directory)) is not None:
         yield recipe
     words = (directory / word for word in (*request.program, *request.arguments) if not word.startswith("-"))

@@ -38,7 +38,7 @@ from runner.images.conversion import squashfs
 from runner.images.conversion.squashfs import convert_source
 from runner.images.packing.mksquashfs import Source
 from runner.images.packing.rootfs import Config
-from runner.images.sources import blobs, credentials
+from runner.images.sources import archives, blobs, credentials
 from runner.images.sources.credentials import Login
 from runner.images.sources.registry import Registry
 from runner.images.store import integrity, store, stored_image
@@ -561,8 +561,36 @@ def test_what_others_have_put_among_the_working_files_is_not_copied_to_another_m
             if here in each.parents:
                 os.chown(each, *(2 * (ALICE if name in own else CAROL,)))
     assert run_as(ALICE, remote._own, here, (*own, *others)) == own
+    os.chown(here, 0, ALICE)
+    here.chmod(0o2775)  # all of the login's group may write
+    assert run_as(ALICE, remote._own, here, (*own, *others)) == own
     os.chown(here / "runs", ALICE, ALICE)
     assert run_as(ALICE, remote._own, here, (*own, others[-1])) == own, "runs there are others"
+
+
+def test_a_strangers_directory_with_a_colon_in_its_name_is_not_ones_own_image_with_a_tag(place: Path) -> None:
+    here = owned(place / "here", 0, 0o1777)
+    own = owned(here / "base", ALICE)
+    owned(here / "base:latest", CAROL)
+    assert run_as(ALICE, archives._split, f"{own}:latest") == (own, "latest")
+
+
+def test_an_engine_at_a_port_here_is_asked_only_where_it_is_no_strangers(place: Path) -> None:
+    """It would get the logins of registries."""
+    serves = (
+        "from http.server import *\nclass A(BaseHTTPRequestHandler):\n def do_GET(s):\n"
+        "  s.send_response(200); s.send_header('Content-Length', '22'); s.end_headers()\n"
+        '  s.wfile.write(b\'{"ApiVersion": "1.43"}\')\n'
+        "a = HTTPServer(('127.0.0.1', 0), A); print(a.server_port, flush=True); a.serve_forever()"
+    )
+    for user in (CAROL, ALICE):
+        words = [*become(user), "/usr/bin/python3", "-c", serves]
+        with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as child:
+            assert child.stdout is not None
+            url = f"tcp://127.0.0.1:{int(child.stdout.readline())}"
+            what = outcome_as(ALICE, lambda at=url: str(engine.connect(at))).what
+            child.terminate()
+        assert ("no trusted user listens" in what) == (user == CAROL), what
 
 
 def test_a_strangers_repository_above_is_not_ones_own(place: Path) -> None:

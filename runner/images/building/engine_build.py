@@ -16,7 +16,7 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from runner.core import package_directory, paths, process_identity
+from runner.core import loopback, package_directory, paths, process_identity
 from runner.core.errors import InfrastructureError, ProgramFailedError, RefusedError
 from runner.core.package_directory import MANIFEST, PackageDirectory
 from runner.core.progress import Progress
@@ -308,8 +308,8 @@ def base_image(client: docker.DockerClient, name: str, platform: str | None, pro
             fix="build it first, or name the registry that it was pushed to",
         )
     registry = reference.parse(name).registry
-    if credentials.is_loopback(registry) and client.api.base_url == _BY_SOCKET:
-        credentials.ensure_own_port(registry)  # the engine gets a login that docker-py finds
+    if loopback.is_loopback(registry) and client.api.base_url == _BY_SOCKET:
+        loopback.ensure_own_port(registry)  # the engine gets a login that docker-py finds
     progress.step(f"pulling {name}" + (f" for {platform}" if platform else ""))
     try:
         for chunk in client.api.pull(name, stream=True, decode=True, platform=platform):

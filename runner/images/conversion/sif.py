@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING
 from runner.core import process
 from runner.core.errors import InfrastructureError, RefusedError
 from runner.core.files import key_of, temporary_directory
+from runner.core.loopback import ensure_own_port, is_loopback
 from runner.core.progress import Progress
 from runner.images.conversion.engine_source import engine_image
 from runner.images.conversion.publishing import ABOUT, Contents, Conversion, Maker, about_of, publish
 from runner.images.packing.mksquashfs import Source
 from runner.images.reference import Reference
 from runner.images.sources import layered, manifests
-from runner.images.sources.credentials import ensure_own_port, is_loopback
 from runner.images.store import image_files
 
 if TYPE_CHECKING:

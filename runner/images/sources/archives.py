@@ -211,13 +211,13 @@ def _located(kind: str, text: str) -> tuple[Path, str]:
 
 
 def _split(text: str) -> tuple[Path, str]:
-    """``PATH[:NAME]``, split at the first colon before which a file exists."""
-    whole = paths.expanded(text)
-    if whole.exists() or ":" not in text:
-        return whole, ""
-    cuts = (at for at, character in enumerate(text) if character == ":")
-    parts = ((paths.expanded(text[:cut]), text[cut + 1 :]) for cut in cuts)
-    return next(((path, name) for path, name in parts if path.exists()), (whole, ""))
+    """``PATH[:NAME]``, split at the first colon before which a file exists; one that others have put beside, with a
+    colon in its name, comes after one's own.
+    """
+    cuts = [len(text), *(at for at, character in enumerate(text) if character == ":")]
+    parts = [(paths.expanded(text[:cut]), text[cut + 1 :]) for cut in cuts]
+    there = [(path, name) for path, name in parts if path.exists()]
+    return next((each for each in there if not exchangeable_by(each[0])), next(iter(there), parts[0]))
 
 
 def _tags(descriptor: Descriptor) -> tuple[str, ...]:

@@ -6,10 +6,8 @@ login sent anywhere, or have a token made for it by a service that knows the use
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import re
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +17,7 @@ import msgspec
 
 from runner.core import files, paths, process, strict_yaml
 from runner.core.errors import RefusedError, RunnerError
+from runner.core.loopback import host_of
 from runner.model.site import UserConfig
 
 _ENROOT_LINE = re.compile(
@@ -196,30 +195,3 @@ def is_named(service: TokenService, registry: str) -> bool:
 def configuration(service: TokenService, registry: str) -> str:
     """The lines of the user's configuration that let the service have the registry's login."""
     return f'registries: {{"{registry}": {{token_service: "{service.host}"}}}}'
-
-
-def host_of(netloc: str) -> str:
-    """The host of ``HOST[:PORT]``, in lower case; empty where there is none."""
-    return urlsplit(f"//{netloc}").hostname or ""
-
-
-def is_loopback(netloc: str) -> bool:
-    """Whether ``HOST[:PORT]`` is this machine itself."""
-    try:
-        return ipaddress.ip_address(host_of(netloc)).is_loopback
-    except ValueError:
-        return host_of(netloc) == "localhost"
-
-
-def ensure_own_port(netloc: str) -> None:
-    """Raises RefusedError: this port of this machine, where all users may listen, is no trusted user's."""
-    port, owners = urlsplit(f"//{netloc}").port or 80, set()
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):  # proc(5); 0A listens
-        with suppress(OSError):
-            rows = [line.split() for line in Path(table).read_text("ascii").splitlines()[1:]]
-            listening = (row for row in rows if row[3] == "0A" and int(row[1].rpartition(":")[2], 16) == port)
-            owners |= {int(row[7]) for row in listening}
-    if not owners or not all(map(files.is_trusted, owners)):
-        what = f"no trusted user listens at {netloc}: its images could be anybody's, and a login would be"
-        fix = "let your registry or tunnel listen there, or at another port; RUNNER_TRUST=NAME if it is NAME's"
-        raise RefusedError(what, where=netloc, fix=fix)

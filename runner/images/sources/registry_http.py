@@ -29,9 +29,10 @@ from runner import __version__
 from runner.core import paths
 from runner.core.errors import InfrastructureError, RefusedError, RunnerError
 from runner.core.invocation import PROGRAM
+from runner.core.loopback import ensure_own_port, host_of, is_loopback
 from runner.images.reference import OURS, Reference
 from runner.images.sources import credentials
-from runner.images.sources.credentials import Login, TokenService, host_of, is_loopback
+from runner.images.sources.credentials import Login, TokenService
 
 HUB = "docker.io"
 ATTEMPTS = 6
@@ -374,7 +375,7 @@ class _Session(requests.Session):
     def send(self, request: requests.PreparedRequest, **options: Any) -> requests.Response:
         scheme, netloc = urlsplit(request.url or "")[:2]
         if scheme == "http" and is_loopback(netloc):
-            credentials.ensure_own_port(netloc)
+            ensure_own_port(netloc)
         return super().send(request, **options)
 
     def get_redirect_target(self, resp: requests.Response) -> str | None:

@@ -11,6 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from runner.core import loopback
 from runner.core.errors import InfrastructureError, RefusedError, UsageError
 from runner.images import reference as references
 from runner.images.sources import credentials, registry_http
@@ -162,7 +163,7 @@ def test_a_registry_without_a_login_says_exactly_what_to_do() -> None:
 def test_only_this_machine_itself_is_spoken_to_without_tls() -> None:
     here = ("localhost:5000", "127.0.0.1", "127.8.9.1:80", "[::1]:5000")
     elsewhere = ("localhost.example.org", "10.0.0.1:5000", "nvcr.io", "127.0.0.1.nip.io")
-    assert [netloc for netloc in (*here, *elsewhere) if credentials.is_loopback(netloc)] == [*here]
+    assert [netloc for netloc in (*here, *elsewhere) if loopback.is_loopback(netloc)] == [*here]
 
 
 def test_how_long_a_registry_asks_to_wait() -> None:
