@@ -44,10 +44,10 @@ refused, with the line and the nearest valid key:
     runtimes: [apptainer]
     node: {gpus: 8, gpu_type: a100, cores: 64, memory_mb: 1000000}
 
-Your own values go into `~/.config/gpu-runner/config.yaml` (`RUNNER_CONFIG` names another file; `gpu-runner site set
-account m1234` writes a line); options of a job override them. What `gpu-runner/config.yaml` in `XDG_CONFIG_DIRS` and
-in `/etc` says for the users of a machine is below them. Files in `sites/`, and folders in `recipes/`, beside each are
-known by name.
+Your own values go into `~/.config/gpu-runner/config.yaml` (`RUNNER_CONFIG` names another file, by its whole path;
+`gpu-runner site set account m1234` writes a line); options of a job override them. What `gpu-runner/config.yaml` in
+`XDG_CONFIG_DIRS` and in `/etc` says for the users of a machine is below them. Files in `sites/`, and folders in
+`recipes/`, beside each are known by name.
 
     site: perlmutter               # the default of --site
     account: m1234

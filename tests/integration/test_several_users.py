@@ -575,7 +575,7 @@ def test_a_strangers_directory_with_a_colon_in_its_name_is_not_ones_own_image_wi
     assert run_as(ALICE, archives._split, f"{own}:latest") == (own, "latest")
 
 
-def test_an_engine_at_a_port_here_is_asked_only_where_it_is_no_strangers(place: Path) -> None:
+def test_an_engine_at_a_port_of_a_stranger_is_refused(place: Path) -> None:
     """It would get the logins of registries."""
     serves = (
         "from http.server import *\nclass A(BaseHTTPRequestHandler):\n def do_GET(s):\n"
