@@ -36,9 +36,16 @@ _OF_POINT = re.compile(r"study\.points\.\d+\.doubts")
 # The sentence of a proven run until 2026-11-27.
 _REWORDED = re.compile(r"(?<=ranks|.rank) began, (met, )?and ended with status 0,")
 
+_FIGURE = re.compile(r"(FLOP utilisation: |the whole window gives )(\d+\.\d+)")
+
 
 def _as_now(before: re.Match[str]) -> str:
     return f" started, {'connected, ' if before[1] else ''}exited with 0,"
+
+
+def _rounded(verdict: Verdict) -> tuple[str, ...]:
+    """Its remarks with one digit, as until 2026-11-29."""
+    return tuple(_FIGURE.sub(lambda found: f"{found[1]}{float(found[2]):.1f}", each) for each in verdict.remarks)
 
 
 def proven_run(root: Path, redacted: dict[str, str]) -> BundledRun:
@@ -62,7 +69,7 @@ def proven_run(root: Path, redacted: dict[str, str]) -> BundledRun:
     verdict = msgspec.structs.replace(verdict, anew=stored.anew, replaced=stored.replaced)
     reworded = tuple(_REWORDED.sub(_as_now, each) for each in stored.proven)
     worded = msgspec.structs.replace(stored, proven=reworded, disturbed=verdict.disturbed)  # since 2026-11-28
-    key = difference(msgspec.to_builtins(worded), msgspec.to_builtins(verdict))
+    key = difference(*(msgspec.to_builtins(replace(each, remarks=_rounded(each))) for each in (worded, verdict)))
     if key:
         raise NotProvenError(
             f"the verdict on {run.run_id} is not what its records give: {key} differs",
