@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from runner.core import files
-from runner.core.errors import RefusedError
+from runner.core.errors import InfrastructureError, RefusedError
 
 
 def host_of(netloc: str) -> str:
@@ -25,14 +25,19 @@ def is_loopback(netloc: str) -> bool:
 
 
 def ensure_own_port(netloc: str) -> None:
-    """Raises RefusedError: this port of this machine, where all users may listen, is no trusted user's."""
+    """Raises RefusedError: this port of this machine, where all users may listen, is no trusted user's;
+    InfrastructureError: nothing listens there.
+    """
     port, owners = urlsplit(f"//{netloc}").port or 80, set()
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):  # proc(5); 0A listens
         with suppress(OSError):
             rows = [line.split() for line in Path(table).read_text("ascii").splitlines()[1:]]
             listening = (row for row in rows if row[3] == "0A" and int(row[1].rpartition(":")[2], 16) == port)
             owners |= {int(row[7]) for row in listening}
-    if not owners or not all(map(files.is_trusted, owners)):
+    if not owners:  # who may by the time that it is called is not known
+        fix = f"start your registry, tunnel or engine at {netloc}, or name another port"
+        raise InfrastructureError(f"{netloc} cannot be reached: nothing listens there", where=netloc, fix=fix)
+    if not all(map(files.is_trusted, owners)):
         what = f"no trusted user listens at {netloc}: its images could be anybody's, and a login would be"
         fix = "let your registry or tunnel listen there, or at another port; RUNNER_TRUST=NAME if it is NAME's"
         raise RefusedError(what, where=netloc, fix=fix)
