@@ -236,14 +236,15 @@ def _own(top: Path, names: Iterable[str]) -> list[str]:
     """Without what other users have put into directories that all may write to: a copy of it would be this user's; and
     without run directories: those there are others.
     """
+    from runner.jobs.directory import is_whole_id
+
+    about = cache(Path.lstat)  # of each directory once
 
     @cache
     def is_strangers(path: Path) -> bool:
         if path == top:
             return False
-        return files.is_put_by_stranger(path.lstat(), path.parent.lstat()) or is_strangers(path.parent)
-
-    from runner.jobs.directory import is_whole_id
+        return files.is_put_by_stranger(about(path), about(path.parent)) or is_strangers(path.parent)
 
     own, others = list[str](), list[str]()
     for name in names:

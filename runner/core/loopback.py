@@ -34,7 +34,7 @@ def ensure_own_port(netloc: str) -> None:
             rows = [line.split() for line in Path(table).read_text("ascii").splitlines()[1:]]
             listening = (row for row in rows if row[3] == "0A" and int(row[1].rpartition(":")[2], 16) == port)
             owners |= {int(row[7]) for row in listening}
-    if not owners:  # who may by the time that it is called is not known
+    if not owners:  # by the time that it is called, anybody may listen
         fix = f"start your registry, tunnel or engine at {netloc}, or name another port"
         raise InfrastructureError(f"{netloc} cannot be reached: nothing listens there", where=netloc, fix=fix)
     if not all(map(files.is_trusted, owners)):

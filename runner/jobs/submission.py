@@ -12,8 +12,9 @@ import msgspec
 
 from runner import __version__
 from runner.backends.schedulers import Scheduler
-from runner.core import files, paths, process
-from runner.core.errors import Exit, InfrastructureError, NotAcceptedError, RunnerError, UnknownStateError
+from runner.core import files
+from runner.core.checkout import commit_and_changes
+from runner.core.errors import Exit, InfrastructureError, NotAcceptedError, UnknownStateError
 from runner.core.invocation import PROGRAM
 from runner.jobs import directory, snapshot_copy
 from runner.jobs.directory import CODE, CODE_DIFF, COMMAND, JOB, PLAN, PROVENANCE, REQUEST, SCRIPT, Run
@@ -152,14 +153,5 @@ def make(job: Submission, *, allocation: str = "", place: str = "", at: Path | N
 
 def _source() -> Source | None:
     """None outside a checkout."""
-    root = paths.repository_root()
-    if root is None or process.find("git") is None:
-        return None
-    try:
-        head = process.run(("git", "-C", root, "rev-parse", "HEAD"), timeout_s=10, check=False)
-        changes = process.run(
-            ("git", "--no-optional-locks", "-C", root, "status", "--porcelain"), timeout_s=10, check=False
-        )
-    except RunnerError:
-        return None
-    return Source(head.out.strip(), bool(changes.out.strip())) if head.code == 0 else None
+    known = commit_and_changes()
+    return Source(known[0], bool(known[1])) if known else None

@@ -155,6 +155,11 @@ class Compared(msgspec.Struct, frozen=True):
     findings: tuple[Finding, ...]
     missing: tuple[str, ...] = ()
 
+    @property
+    def has_limit(self) -> bool:
+        """Whether something decides between good and bad."""
+        return bool(self.references) or self.fail_below is not None
+
 
 class Range(msgspec.Struct, frozen=True):
     """A value that is not known exactly: ``low`` <= ``value`` <= ``high``."""

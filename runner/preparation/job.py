@@ -31,7 +31,7 @@ from runner.preparation.choices import choose, with_job_ids
 from runner.preparation.observation import clients, observe
 from runner.preparation.options import words_of
 from runner.preparation.program_source import scripts
-from runner.preparation.request import check_answers, complete, recorded, refuse_missing_script
+from runner.preparation.request import check_answers, complete, record_of, refuse_missing_script
 from runner.preparation.site import Say, read_user_site, silent
 from runner.recipes.loader import library, recipe_or_program
 
@@ -274,7 +274,7 @@ def _submission(prepared: PreparedJob, runs: Path, command: CommandLine | None) 
         scheduler=scheduler_for(prepared),
         unconfirmed=prepared.unconfirmed,
         command=command,
-        request=recorded(request, prepared.site_file),
+        request=record_of(request, prepared.site_file),
         code=code,
         code_diff=code_diff,
         snapshot=prepared.snapshot,

@@ -200,7 +200,7 @@ def _script(program: Sequence[str]) -> str | None:
     return script if script.endswith(".py") and not script.startswith("/") else None
 
 
-def recorded(request: Request, site: str) -> RequestRecord:
+def record_of(request: Request, site: str) -> RequestRecord:
     """What is kept of a request; ``site``: that is used."""
     return RequestRecord(request, site, tuple(str(path) for path in _named(request) if files.exchangeable_by(path)))
 

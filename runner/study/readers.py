@@ -108,8 +108,8 @@ def exported_of(subjects: Sequence[Subject]) -> tuple[ExportedRun, ...]:
         for key, run in runs.items():
             each = exported_run(run, gaps)
             now, launch = studies.get(subject.path), key
-            if now is None and (own := run.launched_as) is not None and (study := read(own.parents[2])) is not None:
-                now, launch = studies.setdefault(own.parents[2], facts(study)), own.parent.name
+            if now is None and (own := run.launched_as) is not None:
+                now, launch = _facts_of(own.parents[2], studies), own.parent.name
             if each.figure and now:
                 figure = each.figure.labelled(now.demonstration).doubted(unproven_doubts(_lacking(now).get(launch, 0)))
                 each = msgspec.structs.replace(each, figure=figure, demonstration=figure.demonstration)
@@ -173,16 +173,21 @@ def _said_by_its_study(run: Run, studies: _Studies) -> str:
     """What must be said with a run's figure, and its records do not show; empty for nothing."""
     if (own := run.launched_as) is None:
         return ""
-    group = own.parents[2]
-    if (study := read(group)) is None:
+    if (now := _facts_of(own.parents[2], studies)) is None:
         return "its study cannot be read"
-    now = studies[group] = studies.get(group) or facts(study)
     if now.gaps:
         return f"of a study with a gap ({now.gaps[0]})"
     if lacks := _lacking(now).get(own.parent.name):
         return f"of a point of its study that lacks {counted(lacks, 'proven launch')}"
     verdict, label = run.verdict, now.demonstration
     return f"of a study that is no claim ({label})" if label and verdict and not verdict.demonstration else ""
+
+
+def _facts_of(path: Path, studies: _Studies) -> StudyFacts | None:
+    """Of the study in that directory, looked at once; None where it cannot be read."""
+    if path not in studies and (study := read(path)) is not None:
+        studies[path] = facts(study)
+    return studies.get(path)
 
 
 def _measured_runs(subject: Subject, studies: _Studies) -> dict[str, Run]:

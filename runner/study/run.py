@@ -24,7 +24,7 @@ from runner.model.plan import PlanRecord
 from runner.model.request import RequestRecord
 from runner.model.study import ATTEMPTS, PlannedStudy, Study
 from runner.preparation.job import code_of, prepare
-from runner.preparation.request import check_directory, check_foreign, image_of, recorded, repeated
+from runner.preparation.request import check_directory, check_foreign, image_of, record_of, repeated
 from runner.study import gather, one_allocation, separate
 from runner.study.attempts import settle, to_start
 from runner.study.directory import StudyDirectory, create
@@ -104,7 +104,7 @@ def run(
     if not _goes_on(planned, chosen, how, caller):
         return planned
     first = jobs.of(chosen.launches[0])
-    record = recorded(question.request, first.site_file)
+    record = record_of(question.request, first.site_file)
     asked = Study(
         schema="1",
         study="",

@@ -54,7 +54,7 @@ from runner.model.job import Submitted
 from runner.model.request import Request
 from runner.preparation.environment import prepare_environment
 from runner.preparation.new_recipe import new_recipe, write_recipe
-from runner.preparation.request import check_directory, check_foreign, make_request, recorded
+from runner.preparation.request import check_directory, check_foreign, make_request, record_of
 from runner.recipes.loader import read_recipe
 from runner.study import directory as studies
 from runner.study import run
@@ -523,7 +523,7 @@ def test_a_directory_that_is_another_users_since_is_not_submitted_from_again(pla
     os.chown(place / "project/train.py", ALICE, ALICE)
     here = Request(gpus=2, directory=str(place / "project"))
     above = msgspec.structs.replace(here, directory=str(place), program=("python3", "project/train.py"))
-    records = [run_as(ALICE, recorded, each, "s") for each in (here, above)]
+    records = [run_as(ALICE, record_of, each, "s") for each in (here, above)]
     for record in records:
         run_as(ALICE, check_directory, record, "it")
     shutil.rmtree(place / "project")
@@ -538,7 +538,7 @@ def test_a_directory_that_is_another_users_since_is_not_submitted_from_again(pla
         for record in records[: 2 - is_link]:
             what = outcome_as(ALICE, check_directory, record, "it").what
             assert f"user {CAROL}'s" in what and "since it was submitted" in what
-    run_as(ALICE, check_directory, run_as(ALICE, recorded, here, "s"), "it")  # she chose it
+    run_as(ALICE, check_directory, run_as(ALICE, record_of, here, "s"), "it")  # she chose it
 
 
 def test_a_strangers_file_of_a_bare_name_is_no_batch_script(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

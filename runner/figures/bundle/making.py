@@ -202,9 +202,9 @@ def _copied(run: Run, data: Path) -> BundledRun:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(clean)
     verdict = run.verdict
-    figure = figure_of(verdict, None)
-    others = figure.after_others(run.outcomes_before) if figure else None
-    replaced = [doubt.words for doubt in others.doubts if doubt.code == "replaced"] if others else []
+    figure = figure_of(verdict)
+    doubts = figure.after_others(run.outcomes_before).doubts if figure else ()
+    replaced = [doubt.words for doubt in doubts if doubt.code == "replaced"]
     if verdict is not None and (verdict.anew or replaced):  # doubts, which travel
         stored = json.loads((target / VERDICT).read_bytes()) | {"anew": verdict.anew, "replaced": "; ".join(replaced)}
         (target / VERDICT).write_text(json.dumps(stored, indent=2) + "\n", "ascii")

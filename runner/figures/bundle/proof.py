@@ -35,7 +35,6 @@ _MOST_RANKS = 1_000_000
 _OF_POINT = re.compile(r"study\.points\.\d+\.doubts")
 # The sentence of a proven run until 2026-11-27.
 _REWORDED = re.compile(r"(?<=ranks|.rank) began, (met, )?and ended with status 0,")
-
 _FIGURE = re.compile(r"(FLOP utilisation: |the whole window gives )(\d+\.\d+)")
 
 

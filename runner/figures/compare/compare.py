@@ -165,8 +165,8 @@ def exit_of(compared: Compared) -> Exit:
     judgements = {point.judgement for point in compared.points} | {each.judgement for each in compared.references}
     if "below" in judgements:
         return Exit.BELOW_REFERENCE
-    is_open = compared.missing and (compared.references or compared.fail_below is not None)
-    return Exit.UNKNOWN if is_open or "cannot tell" in judgements else Exit.GOOD
+    is_open = "cannot tell" in judgements or (compared.missing and compared.has_limit)
+    return Exit.UNKNOWN if is_open else Exit.GOOD
 
 
 def _is_refused(findings: Iterable[Finding]) -> bool:

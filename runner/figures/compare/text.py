@@ -108,9 +108,8 @@ def cases(compared: Compared) -> Iterator[Case]:
     for each in compared.references:
         name = f"{gpus_text(each.gpus)}: A against the reference of {each.date}"
         yield Case(name, _RESULTS.get(each.judgement, "passed"), tuple(reference_lines(each)))
-    is_judged = compared.references or compared.fail_below is not None
     for sentence in compared.missing:
-        yield Case(sentence.partition(":")[0], "error" if is_judged else "skipped", (sentence,))
+        yield Case(sentence.partition(":")[0], "error" if compared.has_limit else "skipped", (sentence,))
 
 
 def junit(compared: Compared) -> str:

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runner.core import package_directory, paths, process
+from runner.core import package_directory, paths
+from runner.core.checkout import commit_and_changes
 from runner.core.errors import InfrastructureError, ProgramFailedError, RefusedError, UsageError
 from runner.core.files import files_below, key_of, tree_hash
 from runner.core.lock import locked
@@ -210,15 +211,8 @@ def build_labels(framework: str, inputs: str, base: str, base_digest: str, build
 
 def source_state() -> tuple[str, str]:
     """(commit, ``true``/``false``/``unknown`` for local changes) of the checkout that this runs from."""
-    root = paths.repository_root()
-    if root is None or process.find("git") is None:
-        return "unknown", "unknown"
-    commit = process.run(["git", "-C", root, "rev-parse", "HEAD"], timeout_s=10, check=False)
-    status = process.run(["git", "-C", root, "status", "--porcelain"], timeout_s=10, check=False)
-    return (
-        commit.out.strip() if commit.code == 0 else "unknown",
-        "unknown" if status.code != 0 else str(bool(status.out.strip())).lower(),
-    )
+    commit, changed = commit_and_changes() or ("unknown", None)
+    return commit, "unknown" if changed is None else str(changed).lower()
 
 
 def _build_final(

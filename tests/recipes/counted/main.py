@@ -216,7 +216,7 @@ def judged_at_the_end() -> Script:
 
 
 class WithLoss(Net):
-    def forward(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+    def forward(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:  # type: ignore[override]  # Net's takes images alone
         return functional.cross_entropy(self.net(images), labels)
 
 
@@ -936,7 +936,7 @@ def mapping() -> Script:
 
 
 class OfGraphs(Net):
-    def forward(self, nodes: torch.Tensor, edges: torch.Tensor) -> Any:  # type: ignore[override]
+    def forward(self, nodes: torch.Tensor, edges: torch.Tensor) -> Any:  # type: ignore[override]  # Net's takes images alone
         return self.net(nodes).index_add(0, edges[0], self.net(nodes)[edges[1]])
 
 
