@@ -612,12 +612,10 @@ def _subjects(named: Sequence[Named]) -> tuple[Subject, ...]:
 
 
 def _side(named: Named | Sequence[Named]) -> Side:
-    from runner.figures.compare.compare import runs_named, side_of_runs
-    from runner.study.readers import side
+    from runner.study.readers import side, side_of_runs
 
     if isinstance(named, list | tuple):
-        names = [taken("a side", _name, each) for each in named]
-        return side_of_runs(", ".join(names), runs_named(names))
+        return side_of_runs([taken("a side", _name, each) for each in named])
     return side(taken("a side", _name, named))
 
 

@@ -18,7 +18,7 @@ from runner.core.invocation import PROGRAM
 from runner.core.text import decimals, printable
 from runner.jobs.collect import nodes_of
 from runner.jobs.comparison import batch_of
-from runner.jobs.directory import Gaps, Run, utc
+from runner.jobs.directory import Run, Studies, utc
 from runner.jobs.life import Standing, standing
 from runner.model.figure import Doubt, figure_keys, in_codes, in_words
 from runner.model.output import ExportedRank, ExportedRun, ExportedRuns, Format
@@ -34,8 +34,8 @@ _OF_RANK = {name if name in ("rank", "node") else f"rank_{name}": name for name 
 COLUMNS = (*_OF_RUN, *_OF_RANK)
 
 
-def exported_run(run: Run, gaps: Gaps | None = None) -> ExportedRun:
-    """A run that has ended. ``gaps``: of studies, as ``seen`` of ``Run.gaps``.
+def exported_run(run: Run, studies: Studies | None = None) -> ExportedRun:
+    """A run that has ended. ``studies``: as ``seen`` of ``Run.of_study``.
 
     Raises:
         UnknownStateError: it has no verdict yet.
@@ -80,7 +80,7 @@ def exported_run(run: Run, gaps: Gaps | None = None) -> ExportedRun:
         steady=verdict.steady if is_measured else None,
         transport=verdict.transport,
         arm=plan.arms[-1],
-        **figure_keys(verdict, run.figure_by(verdict, plan, gaps)),
+        **figure_keys(verdict, run.figure_by(verdict, plan, studies)),
         ranks=ranks,
     )
 

@@ -20,7 +20,7 @@ import msgspec
 
 from runner.core import files, paths
 from runner.core.errors import UsageError
-from runner.model.figure import Figure, figure_of
+from runner.model.figure import Figure, OfStudy, figure_of
 from runner.model.job import (
     Cancelled,
     CodeRecord,
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
-Gaps = dict[Path, tuple[str, ...]]  # of studies that were read, by their directories: as of ``Run.gaps``
+Studies = dict[Path, OfStudy]  # that were read, by their directories
 
 SCRIPT, PLAN, PROVENANCE, JOB = "job.sh", "plan.json", "provenance.json", "job.json"
 REQUEST, COMMAND, CODE, CODE_DIFF = "request.json", "command.json", "code.json", "code.diff"
@@ -284,10 +284,11 @@ class Run:
         """Its figure with all doubts; None unless it is ``measured``."""
         return self.figure_by(self.verdict, self.plan)
 
-    def figure_by(self, verdict: Verdict | None, plan: Plan | None, seen: Gaps | None = None) -> Figure | None:
-        """The same by a verdict and a plan of it that were read already; ``seen`` as of ``gaps``."""
+    def figure_by(self, verdict: Verdict | None, plan: Plan | None, seen: Studies | None = None) -> Figure | None:
+        """The same by a verdict and a plan of it that were read already; ``seen`` as of ``of_study``."""
         figure = figure_of(verdict, plan.arms[-1] if plan and plan.arms else None)
-        return figure and figure.beside_gaps(self.gaps(seen)).after_others(self.outcomes_before)
+        launch = own.parent.name if (own := self.launched_as) else ""
+        return figure and figure.beside(self.of_study(seen), launch).after_others(self.outcomes_before)
 
     @property
     def outcomes_before(self) -> tuple[str, ...]:
@@ -320,17 +321,18 @@ class Run:
         ran_in = self.path if is_linked(self) else self.ran_in
         return ran_in if _OF_STUDY.match(str(ran_in)) else None
 
-    def gaps(self, seen: Gaps | None = None) -> tuple[str, ...]:
-        """What was launched in its study and cannot be shown, a sentence each; empty where it is of none. ``seen``:
-        what was read for other runs, and takes what is read: each study once.
+    def of_study(self, seen: Studies | None = None) -> OfStudy:
+        """What its study says of its figure; nothing where it is of none. ``seen``: what was read for other runs, and
+        takes what is read, each study once: its gaps. What else a study says takes a look at all of its runs, which
+        ``runner.study.readers`` has.
         """
         seen, own = {} if seen is None else seen, self.launched_as
         study = own and own.parents[2]
         if study is not None and study not in seen:
             from runner.jobs.campaign import gaps_of  # most runs are of no study
 
-            seen[study] = gaps_of(study)
-        return seen[study] if study is not None else ()
+            seen[study] = OfStudy(gaps_of(study))
+        return seen[study] if study is not None else OfStudy()
 
     @property
     def evidence(self) -> Evidence:

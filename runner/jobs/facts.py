@@ -13,7 +13,7 @@ from typing import Any
 
 from runner.core.errors import RunnerError
 from runner.core.hide import hidden_command
-from runner.jobs.directory import CODE_DIFF, Gaps, Run, linked, utc
+from runner.jobs.directory import CODE_DIFF, Run, Studies, linked, utc
 from runner.jobs.life import Standing, judge_at_once
 from runner.jobs.states import Answers, query
 from runner.jobs.watch import presence
@@ -105,7 +105,7 @@ def _rows(chosen: Sequence[_Known], answers: Answers | None = None) -> tuple[lis
     states, errors = query(unended, answers)
     until = time.monotonic() + _JUDGING_S
     rows: list[ListedRun] = []
-    gaps: Gaps = {}
+    studies: Studies = {}
     for each in chosen:
         known = each
         state = states.get(known.run.path)
@@ -113,7 +113,7 @@ def _rows(chosen: Sequence[_Known], answers: Answers | None = None) -> tuple[lis
         if known.verdict is None and is_over and time.monotonic() <= until:
             verdict = judge_at_once(known.run)
             known = known if verdict is None else replace(known, verdict=verdict, ended=True)
-        rows.append(_row(known, state, gaps))
+        rows.append(_row(known, state, studies))
     return rows, errors
 
 
@@ -141,7 +141,7 @@ def _known(run: Run) -> _Known | None:
     return None
 
 
-def _row(known: _Known, state: JobState | None, gaps: Gaps) -> ListedRun:
+def _row(known: _Known, state: JobState | None, studies: Studies) -> ListedRun:
     run, record, plan, verdict = known.run, known.record, known.plan, known.verdict
     shown: State = "unknown"
     if record.refused:
@@ -162,7 +162,7 @@ def _row(known: _Known, state: JobState | None, gaps: Gaps) -> ListedRun:
         submitted=utc(record.submitted_s),
         outcome=verdict.outcome if verdict else None,
         values=run.swept,
-        **figure_keys(verdict, run.figure_by(verdict, plan, gaps)),
+        **figure_keys(verdict, run.figure_by(verdict, plan, studies)),
     )
 
 
@@ -172,12 +172,12 @@ Now = Verdict | Standing | None
 _GPUS = ("SLURM_STEP_GPUS", "SLURM_JOB_GPUS")
 
 
-def run_facts(run: Run, now: Now, gaps: Gaps | None = None) -> RunFacts:
+def run_facts(run: Run, now: Now, studies: Studies | None = None) -> RunFacts:
     """All facts about a run, from its directory and ``now``: its verdict or state; None where it was just submitted.
 
-    No scheduler is queried. What cannot be read is empty, 0 or None. ``gaps``: of studies, as ``seen`` of ``Run.gaps``.
+    No scheduler is queried. What cannot be read is empty, 0 or None. ``studies``: as ``seen`` of ``Run.of_study``.
     """
-    return RunFacts(**_facts(run, run.plan, now, gaps))
+    return RunFacts(**_facts(run, run.plan, now, studies))
 
 
 def shown_run(run: Run, now: Now) -> ShownRun:
@@ -204,7 +204,7 @@ def shown_run(run: Run, now: Now) -> ShownRun:
     )
 
 
-def _facts(run: Run, plan: PlanRecord | None, now: Now, gaps: Gaps | None = None) -> dict[str, Any]:
+def _facts(run: Run, plan: PlanRecord | None, now: Now, studies: Studies | None = None) -> dict[str, Any]:
     submitted, provenance, start, marker = run.submitted, run.provenance, run.records.start(0), run.marker
     record = submitted.record if submitted else None
     started = ended = 0
@@ -238,7 +238,7 @@ def _facts(run: Run, plan: PlanRecord | None, now: Now, gaps: Gaps | None = None
         "unconfirmed": provenance.unconfirmed,
         "verdict": verdict,
         "exit_code": verdict.exit_code if verdict else None,
-        "figure": run.figure_by(verdict, plan, gaps),
+        "figure": run.figure_by(verdict, plan, studies),
         "allotment": plan and allotment(run, plan, now.progress.state if isinstance(now, Standing) else run.ended),
         "rank_gpus": _running_gpus(run, plan, now),
     }

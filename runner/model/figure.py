@@ -8,7 +8,7 @@ its code. A new doubt is one row of ``DOUBTS``: every way out has it then.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,9 +64,10 @@ class Figure(msgspec.Struct, frozen=True):
         """Whether it has that doubt."""
         return any(doubt.code == code for doubt in self.doubts)
 
-    def beside_gaps(self, gaps: Sequence[str]) -> Figure:
-        """The same, of a study of which something that was launched cannot be shown."""
-        return self.doubted(gap_doubts(gaps))
+    def beside(self, study: OfStudy, launch: str) -> Figure:
+        """The same with what its study says of it; ``launch``: the key of the launch that it is of."""
+        doubts = (*gap_doubts(study.gaps), *unproven_doubts(study.lacks.get(launch, 0)))
+        return self.labelled(study.demonstration).doubted(doubts)
 
     def after_others(self, others: Collection[str]) -> Figure:
         """The same, of a launch that had runs before which gave no figure. ``others``: their outcomes."""
@@ -86,6 +87,20 @@ class Figure(msgspec.Struct, frozen=True):
             return self
         doubts = (Doubt("demonstration", demonstration), *self.doubts)
         return msgspec.structs.replace(self, demonstration=demonstration, doubts=doubts)
+
+
+class OfStudy(msgspec.Struct, frozen=True):
+    """What a study says of the figures of its runs, which none of them shows by itself.
+
+    Attributes:
+        gaps: what was launched and cannot be shown any more, a sentence each.
+        demonstration: where one figure of a study is no claim, each is.
+        lacks: by a launch's key, how many other launches of its point are not proven.
+    """
+
+    gaps: tuple[str, ...] = ()
+    demonstration: str = ""
+    lacks: Mapping[str, int] = {}
 
 
 def gap_doubts(gaps: Sequence[str]) -> tuple[Doubt, ...]:
@@ -260,7 +275,7 @@ def figure_keys(verdict: Verdict | None, figure: Figure | None) -> dict[str, Any
         "figure": figure,
         "images_per_s": figure.value if figure else None,
         "unit": verdict.unit,
-        "demonstration": verdict.demonstration,
+        "demonstration": figure.demonstration if figure else verdict.demonstration,
         "synchronisation": verdict.synchronisation,
     }
 

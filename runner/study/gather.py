@@ -26,11 +26,11 @@ from runner.core.text import gpus_text, percent
 from runner.jobs.campaign import log_remarks, read_log
 from runner.jobs.comparison import ONE_BATCH, SAME_BATCH, Ran, batch_of, beside_each_other, ran_with, unlike
 from runner.jobs.cost import gpu_hours
-from runner.jobs.directory import NODES, Gaps, Run
+from runner.jobs.directory import NODES, Run, Studies
 from runner.jobs.life import Warn, finish
 from runner.jobs.states import Answers
 from runner.jobs.watch import REAL_CLOCK, Clock
-from runner.model.figure import OWN_OF_A_POINT, Doubt, figure_keys, shared_doubts, spread_doubts
+from runner.model.figure import OWN_OF_A_POINT, Doubt, OfStudy, figure_keys, shared_doubts, spread_doubts
 from runner.model.plan import Plan
 from runner.model.study import (
     BASES,
@@ -117,7 +117,7 @@ def facts(study: StudyDirectory, seen: Look | None = None) -> StudyFacts:
     seen = look(study) if seen is None else seen
     made, gaps = seen.attempts, seen.gaps
     asked = study.study
-    known = {study.path: gaps}
+    known = {study.path: OfStudy(gaps)}
     launches = _labelled(_launch_facts(launch, made.get(launch.key, ()), known) for launch in asked.launches)
     demonstration = _demonstration(launches)
     stand = {each.state for each in launches}
@@ -500,7 +500,7 @@ def _rates(launches: Iterable[LaunchFacts], arm: Arm) -> _Rates:
     return {repeat: statistics.mean_rate(values).value for repeat, values in sorted(by_repeat.items())}
 
 
-def _launch_facts(launch: Launch, made: Sequence[Attempt], gaps: Gaps) -> LaunchFacts:
+def _launch_facts(launch: Launch, made: Sequence[Attempt], studies: Studies) -> LaunchFacts:
     attempt = decisive(made)
     if attempt is None:
         return LaunchFacts(launch, "missing")
@@ -516,7 +516,7 @@ def _launch_facts(launch: Launch, made: Sequence[Attempt], gaps: Gaps) -> Launch
         attempts=len(made),
         outcome=attempt.verdict.outcome if attempt.verdict else None,
         why=attempt.why,
-        **figure_keys(verdict, run.figure_by(verdict, plan, gaps)),
+        **figure_keys(verdict, run.figure_by(verdict, plan, studies)),
         step_s=_step_s(run) if verdict else None,
         nodes=_nodes(run, plan),
         gpus_by_node=plan.gpus_by_node if plan and place and not place.first_gpu else (),

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -12,12 +11,13 @@ import msgspec
 from runner.core.errors import NotProvenError, RunnerError, UsageError
 from runner.core.text import counted, instead
 from runner.figures.bundle.making import StudyToBundle, make
-from runner.figures.compare.compare import Side, side_of, side_of_runs
+from runner.figures.compare.compare import Side
 from runner.figures.compare.launches import MeasuredLaunch, PointLaunches, measured_launch
 from runner.figures.export import exported_run
-from runner.jobs.directory import LOG, STUDY, Gaps, Run
+from runner.jobs.directory import LOG, STUDY, Run, Studies
 from runner.jobs.life import Standing, Warn, standing
-from runner.model.figure import Doubt, unproven_doubts
+from runner.jobs.lookup import find
+from runner.model.figure import Doubt, OfStudy
 from runner.model.output import ExportedRun, MadeBundle
 from runner.model.report import Report
 from runner.model.study import Setting, StudyFacts
@@ -25,28 +25,29 @@ from runner.study.directory import StudyDirectory, Subject, find_subject, find_s
 from runner.study.gather import facts, figures
 from runner.study.timeline import timelines
 
-_Studies = dict[Path, StudyFacts]  # by their directories
+_Looks = dict[Path, StudyFacts]  # at studies, by their directories
 
 
 def side(text: str) -> Side:
-    """What a user names as a side of a comparison: a run, several with commas between them, or a study with or without
-    settings (``STUDY:NAME=VALUE,...``): the measured launches of training as it is, by number of GPUs and by the
-    settings that are not chosen.
+    """What a user names as a side of a comparison: a run (an id, a name, the beginning of one, a job's id or a
+    directory), several with commas between them, a sweep, or a study with or without settings
+    (``STUDY:NAME=VALUE,...``): the measured launches of training as it is, by number of GPUs and by the settings that
+    are not chosen.
 
     Raises:
-        UsageError: it is none of these, or the study has no such setting.
+        UsageError: it is none of these, a run is there twice, or the study has no such setting.
         NotProvenError: a run is not measured, or no such launch.
     """
     name, chosen = _chosen_settings(text)
     if "," in name and not Path(name).exists():
-        return side_of(text)
+        return side_of_runs([each for each in text.split(",") if each])
     if (sweep := find_sweep(name)) is not None:
-        return side_of_runs(text, sweep.submitted)
+        return _side_of_runs(text, sweep.submitted)
     study = find_subject(name)
     if isinstance(study, Run):
         if chosen:
             raise UsageError(f"{study.run_id} is a run, and only a study has settings", where=text)
-        return side_of(text)
+        return _side_of_runs(text, [study])
     known = {f"{key}={value}" for setting in study.study.settings for key, value in setting}
     for key, value in chosen:
         if f"{key}={value}" not in known:
@@ -55,15 +56,14 @@ def side(text: str) -> Side:
     proven: dict[tuple[int, Setting], list[MeasuredLaunch]] = defaultdict(list)
     others: dict[tuple[int, Setting], int] = defaultdict(int)
     now = facts(study)
-    gaps = {study.path: now.gaps}
+    seen = {study.path: OfStudy(now.gaps, now.demonstration)}
     for each in now.launches:
         launch = each.launch
         if launch.arm != "full" or not set(chosen) <= set(launch.settings):
             continue
         point = launch.gpus, tuple(pair for pair in launch.settings if pair not in chosen)
         if each.state == "proven":
-            made = measured_launch(Run(Path(each.directory)), gaps)
-            proven[point].append(replace(made, figure=made.figure.labelled(now.demonstration)))
+            proven[point].append(measured_launch(Run(Path(each.directory)), seen))
         else:
             others[point] += 1
     if not proven:
@@ -71,6 +71,27 @@ def side(text: str) -> Side:
     unequal = _unequal(now, chosen)
     points = {at: PointLaunches(tuple(each), others[at], unequal.get(at, ())) for at, each in proven.items()}
     return Side(text, points, {at: wanted for at, wanted in others.items() if at not in points})
+
+
+def side_of_runs(names: Sequence[str]) -> Side:
+    """The side of the runs of these names, one each.
+
+    Raises:
+        UsageError: one of them is none, or is there twice. NotProvenError: one is not measured.
+    """
+    runs = tuple(map(find, names))
+    ids = [run.run_id for run in runs]
+    if twice := next((run_id for run_id in ids if ids.count(run_id) > 1), ""):
+        raise UsageError(f"{twice} is named twice", fix="name each run once")
+    return _side_of_runs(",".join(names), runs)
+
+
+def _side_of_runs(name: str, runs: Sequence[Run]) -> Side:
+    if not runs:
+        raise UsageError("no run is named, or none was submitted", where=name, fix="give a run, or several")
+    seen = _of_their_studies(runs, {})
+    launches = tuple(measured_launch(run, seen) for run in runs)
+    return Side(name, {(launches[0].gpus, ()): PointLaunches(launches)})
 
 
 def _unequal(now: StudyFacts, chosen: Setting) -> dict[tuple[int, Setting], tuple[Doubt, ...]]:
@@ -99,36 +120,24 @@ def exported_of(subjects: Sequence[Subject]) -> tuple[ExportedRun, ...]:
     """These runs, and the measured ones of these studies, each once. Raises as ``exported_run``, and NotProvenError: a
     study has none.
     """
-    made: dict[Path, ExportedRun] = {}
-    gaps: Gaps = {}
-    studies: _Studies = {}
-    for subject in subjects:
-        runs = _measured_runs(subject, studies)
-        gaps |= {path: now.gaps for path, now in studies.items()}
-        for key, run in runs.items():
-            each = exported_run(run, gaps)
-            now, launch = studies.get(subject.path), key
-            if now is None and (own := run.launched_as) is not None:
-                now, launch = _facts_of(own.parents[2], studies), own.parent.name
-            if each.figure and now:
-                figure = each.figure.labelled(now.demonstration).doubted(unproven_doubts(_lacking(now).get(launch, 0)))
-                each = msgspec.structs.replace(each, figure=figure, demonstration=figure.demonstration)
-            made.setdefault(run.path.resolve(), each)
-    return tuple(made.values())
+    looks: _Looks = {}
+    every = [run for subject in subjects for run in _measured_runs(subject, looks).values()]
+    seen = _of_their_studies(every, looks)
+    return tuple({run.path.resolve(): exported_run(run, seen) for run in every}.values())
 
 
 def bundle_of(subjects: Sequence[Subject], file: Path, key: Path | None) -> MadeBundle:
     """A bundle of these runs; of a study alone with its table, else a study stands for its measured runs."""
-    studies: _Studies = {}
-    measured = [_measured_runs(subject, studies) for subject in subjects]
+    looks: _Looks = {}
+    measured = [_measured_runs(subject, looks) for subject in subjects]
     runs = [run for own in measured for run in own.values()]
     alone = subjects[0]
     if len(subjects) == 1 and not isinstance(alone, Run):
         log = Run(alone.path).content(LOG) or None
-        study = StudyToBundle(Run(alone.path).content(STUDY), measured[0], figures, studies[alone.path].gaps, log)
+        study = StudyToBundle(Run(alone.path).content(STUDY), measured[0], figures, looks[alone.path].gaps, log)
         return make(runs, file, key, study)
     for run in runs:
-        if why := _said_by_its_study(run, studies):
+        if why := _said_by_its_study(run, looks):
             raise UsageError(f"{run.run_id}: {why}", fix="bundle the study alone: its bundle says so")
     return make(runs, file, key, None)
 
@@ -141,7 +150,8 @@ def report_of(subjects: Sequence[Subject], warn: Warn) -> tuple[Report, str]:
     studies = [each for each in subjects if not isinstance(each, Run)]
     if not studies:
         more = f"-and-{len(runs) - 1}-more" if len(runs) > 1 else ""
-        report = runs_report([(run, _state(run, warn)) for run in runs])
+        now = [(run, _state(run, warn)) for run in runs]  # which judges them
+        report = runs_report(now, _of_their_studies(runs, {}))
         return msgspec.structs.replace(report, chains=tuple(timelines(runs))), f"{runs[0].run_id}{more}"
     if len(subjects) > 1:
         others = f"{len(studies)} studies" if not runs else f"a study and {counted(len(runs), 'run')}"
@@ -162,6 +172,14 @@ def _state(run: Run, warn: Warn) -> str:
     return now.progress.state.phase if isinstance(now, Standing) and now.progress.state else ""
 
 
+def _of_their_studies(runs: Iterable[Run], looks: _Looks) -> Studies:
+    """What the studies say that these runs are launches of, wherever a run lies now; of those that can be read."""
+    for run in runs:
+        if (own := run.launched_as) is not None:
+            _facts_of(own.parents[2], looks)
+    return {path: OfStudy(now.gaps, now.demonstration, _lacking(now)) for path, now in looks.items()}
+
+
 def _lacking(now: StudyFacts) -> dict[str, int]:
     """How many launches of its point are not proven, by the launch's key."""
     points = {each.launch.key: (each.launch.gpus, each.launch.arm, each.launch.settings) for each in now.launches}
@@ -169,11 +187,11 @@ def _lacking(now: StudyFacts) -> dict[str, int]:
     return {key: lacks[point] for key, point in points.items()}
 
 
-def _said_by_its_study(run: Run, studies: _Studies) -> str:
+def _said_by_its_study(run: Run, looks: _Looks) -> str:
     """What must be said with a run's figure, and its records do not show; empty for nothing."""
     if (own := run.launched_as) is None:
         return ""
-    if (now := _facts_of(own.parents[2], studies)) is None:
+    if (now := _facts_of(own.parents[2], looks)) is None:
         return "its study cannot be read"
     if now.gaps:
         return f"of a study with a gap ({now.gaps[0]})"
@@ -183,20 +201,20 @@ def _said_by_its_study(run: Run, studies: _Studies) -> str:
     return f"of a study that is no claim ({label})" if label and verdict and not verdict.demonstration else ""
 
 
-def _facts_of(path: Path, studies: _Studies) -> StudyFacts | None:
+def _facts_of(path: Path, looks: _Looks) -> StudyFacts | None:
     """Of the study in that directory, looked at once; None where it cannot be read."""
-    if path not in studies and (study := read(path)) is not None:
-        studies[path] = facts(study)
-    return studies.get(path)
+    if path not in looks and (study := read(path)) is not None:
+        looks[path] = facts(study)
+    return looks.get(path)
 
 
-def _measured_runs(subject: Subject, studies: _Studies) -> dict[str, Run]:
+def _measured_runs(subject: Subject, looks: _Looks) -> dict[str, Run]:
     """The run by which each launch of a study is proven, by the launch's key, in the order of the launches; a run
-    itself. ``studies`` takes the study.
+    itself. ``looks`` takes the study.
     """
     if isinstance(subject, Run):
         return {subject.run_id: subject}
-    now = studies[subject.path] = facts(subject)
+    now = looks[subject.path] = facts(subject)
     proven = {each.launch.key: Run(Path(each.directory)) for each in now.launches if each.state == "proven"}
     if not proven:
         raise _nothing_measured(subject)

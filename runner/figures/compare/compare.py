@@ -10,7 +10,7 @@ import msgspec
 
 from runner.core.errors import Exit, UsageError
 from runner.core.text import counted, first_of, gpus_text, instead, settings_text
-from runner.figures.compare.launches import MeasuredLaunch, PointLaunches, compare_point, measured_launch
+from runner.figures.compare.launches import MeasuredLaunch, PointLaunches, compare_point
 from runner.figures.compare.references import against, is_near, none_fits, read_references, reference_for
 from runner.jobs.comparison import (
     FIX,
@@ -22,8 +22,6 @@ from runner.jobs.comparison import (
     plan_differences,
     unlike,
 )
-from runner.jobs.directory import Gaps, Run
-from runner.jobs.lookup import find
 from runner.model.expectation import Compared
 from runner.model.plan import Finding
 from runner.model.study import Setting
@@ -43,43 +41,6 @@ class Side:
     name: str
     points: Mapping[tuple[int, Setting], PointLaunches]
     missing: Mapping[tuple[int, Setting], int] = field(default_factory=dict)
-
-
-def side_of(text: str) -> Side:
-    """The side of runs: each an id, a name, the beginning of one, a job's id or a directory; several with commas.
-
-    Raises:
-        UsageError: one of them is none, or is there twice. NotProvenError: one is not measured.
-    """
-    return side_of_runs(text, runs_named([text] if Path(text).exists() else [name for name in text.split(",") if name]))
-
-
-def runs_named(names: Sequence[str]) -> tuple[Run, ...]:
-    """The runs of these names, one each.
-
-    Raises:
-        UsageError: one of them is none, or is there twice.
-    """
-    if not names:
-        raise UsageError("no run is named", fix="give a run, or several with commas between them")
-    runs = tuple(map(find, names))
-    ids = [run.run_id for run in runs]
-    if twice := next((run_id for run_id in ids if ids.count(run_id) > 1), ""):
-        raise UsageError(f"{twice} is named twice", fix="name each run once")
-    return runs
-
-
-def side_of_runs(name: str, runs: Sequence[Run]) -> Side:
-    """The side of these runs.
-
-    Raises:
-        NotProvenError: one is not measured. UsageError: there is none.
-    """
-    if not runs:
-        raise UsageError("none of its runs was submitted", where=name)
-    gaps: Gaps = {}
-    launches = tuple(measured_launch(run, gaps) for run in runs)
-    return Side(name, {(launches[0].gpus, ()): PointLaunches(launches)})
 
 
 def compare_sides(

@@ -10,7 +10,7 @@ from runner.core.errors import NotProvenError
 from runner.core.invocation import PROGRAM
 from runner.jobs.collect import nodes_of
 from runner.jobs.comparison import Identity, Ran, batch_of, code_facts, identity_of, ran_with
-from runner.jobs.directory import Gaps, Run
+from runner.jobs.directory import Run, Studies
 from runner.jobs.life import Standing, standing
 from runner.model.expectation import ComparedPoint, ComparedSide, Judgement
 from runner.model.figure import NO_INTERVAL, Doubt, Figure, shared_doubts, spread_doubts
@@ -68,8 +68,8 @@ class PointLaunches:
         ]
 
 
-def measured_launch(run: Run, gaps: Gaps | None = None) -> MeasuredLaunch:
-    """The launch of a run. ``gaps``: of studies, as ``seen`` of ``Run.gaps``.
+def measured_launch(run: Run, studies: Studies | None = None) -> MeasuredLaunch:
+    """The launch of a run. ``studies``: as ``seen`` of ``Run.of_study``.
 
     Raises:
         NotProvenError: it is not measured, or has not ended.
@@ -79,7 +79,7 @@ def measured_launch(run: Run, gaps: Gaps | None = None) -> MeasuredLaunch:
     if isinstance(now, Standing):
         raise NotProvenError(f"{run.run_id} has no verdict yet", fix=f"`{PROGRAM} wait {run.run_id}`, then compare")
     plan = run.needed_plan()
-    figure = run.figure_by(now, plan, gaps)
+    figure = run.figure_by(now, plan, studies)
     if figure is None:
         why = f": {now.reasons[0]}" if now.reasons else ""
         raise NotProvenError(

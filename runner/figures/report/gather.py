@@ -27,11 +27,11 @@ from runner.jobs import figure as figures
 from runner.jobs import mixture
 from runner.jobs.collect import Evidence
 from runner.jobs.comparison import Ran, batch_of, ran_with, unlike
-from runner.jobs.directory import SCRIPT, Gaps, Run
+from runner.jobs.directory import SCRIPT, Run, Studies
 from runner.jobs.expected import OneGpu, signs_of
 from runner.jobs.facts import run_facts
 from runner.model.expectation import Comparison
-from runner.model.figure import OWN_OF_A_POINT, figure_keys, in_words, shared_doubts
+from runner.model.figure import OWN_OF_A_POINT, OfStudy, figure_keys, in_words, shared_doubts
 from runner.model.plan import PlanRecord
 from runner.model.report import NamedFact, RankFacts, Report, Row, RunReport, StepTimes
 from runner.model.study import BASES, LaunchFacts, Setting, StudyFacts
@@ -55,17 +55,18 @@ def study_report(study: StudyFacts) -> Report:
     shape = f"{sizes[0]} to {sizes[-1]} GPUs" if len(sizes) > 1 else gpus_text(sizes[0] if sizes else 0)
     kind = "".join(f", {kind} scaling" for kind in dict.fromkeys(each.scaling for each in study.points) if kind)
     subtitle = f"{study.recipe} on {study.site}, {shape}{kind}; {_proven(rows)}"
-    gaps = {Path(study.directory): study.gaps}
-    return _report(f"{study.name or study.study}: how it scales", subtitle, study, rows, gaps)
+    studies = {Path(study.directory): OfStudy(study.gaps)}
+    return _report(f"{study.name or study.study}: how it scales", subtitle, study, rows, studies)
 
 
-def runs_report(runs: Sequence[tuple[Run, str]]) -> Report:
+def runs_report(runs: Sequence[tuple[Run, str]], studies: Studies | None = None) -> Report:
     """The report on single runs. Each comes with the state of one that has no verdict yet; empty for one that has.
+    ``studies``: as ``seen`` of ``Run.of_study``.
 
     Runs whose figures count different things, or that differ in model, batch or precision, are kept apart in it.
     """
-    gaps: Gaps = {}
-    known = [_row_of_run(run, state, gaps) for run, state in runs]
+    studies = {} if studies is None else studies
+    known = [_row_of_run(run, state, studies) for run, state in runs]
     facts = unlike("curve", [ran for row, ran in known if ran is not None and row.images_per_s is not None])
     rows = tuple(
         msgspec.structs.replace(row, settings=tuple((fact.key, fact.value(ran)) for fact in facts)) if ran else row
@@ -83,11 +84,11 @@ def runs_report(runs: Sequence[tuple[Run, str]]) -> Report:
     differing += ["what they count"] if len({row.unit for row in measured}) > 1 else []
     if differing:
         subtitle += f"; kept apart: they differ in {', '.join(differing)}"
-    return _report(title, subtitle, None, rows, gaps)
+    return _report(title, subtitle, None, rows, studies)
 
 
-def _report(title: str, subtitle: str, study: StudyFacts | None, rows: tuple[Row, ...], gaps: Gaps) -> Report:
-    details = tuple(_detailed(row, gaps) for row in _chosen(rows))
+def _report(title: str, subtitle: str, study: StudyFacts | None, rows: tuple[Row, ...], studies: Studies) -> Report:
+    details = tuple(_detailed(row, studies) for row in _chosen(rows))
     expected, why_not = ((), "") if study is None else _comparisons(study, rows, details)
     labels = [row.demonstration for row in rows if row.demonstration] if study is None else [study.demonstration]
     label = next(iter(labels), "")
@@ -137,11 +138,11 @@ def _row_of_launch(facts: LaunchFacts, demonstration: str) -> Row:
     )
 
 
-def _row_of_run(run: Run, state: str, gaps: Gaps) -> tuple[Row, Ran | None]:
+def _row_of_run(run: Run, state: str, studies: Studies) -> tuple[Row, Ran | None]:
     """A run, and what it was; None where its plan cannot be read."""
     plan, verdict = run.plan, run.verdict
     gpus = plan.gpus if plan and plan.tasks else 0
-    figure = run.figure_by(verdict, plan, gaps) if gpus else None
+    figure = run.figure_by(verdict, plan, studies) if gpus else None
     keys = figure_keys(verdict, figure)
     outcome = "proven" if figure is not None else verdict.outcome if verdict is not None else state or "unknown"
     why = ""
@@ -198,12 +199,12 @@ def _common_environment(rows: Sequence[Row], details: Sequence[RunReport]) -> tu
     return tuple(NamedFact(name, text(values)) for name, values in counts.items())
 
 
-def _detailed(row: Row, gaps: Gaps) -> RunReport:
+def _detailed(row: Row, studies: Studies) -> RunReport:
     """All about one run; what cannot be read is left out, and ``problem`` says why."""
     run = Run(Path(row.directory))
     try:
         verdict = run.verdict
-        report = RunReport(row, run_facts(run, verdict, gaps), environment=_environment(run), script=_script(run))
+        report = RunReport(row, run_facts(run, verdict, studies), environment=_environment(run), script=_script(run))
         if verdict is None or verdict.outcome != "measured":
             return report
         evidence = run.evidence

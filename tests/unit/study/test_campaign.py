@@ -21,6 +21,7 @@ from runner.jobs.directory import LOG, Run, judgements
 from runner.jobs.facts import Selection, list_runs
 from runner.jobs.states import Answers
 from runner.jobs.watch import Clock
+from runner.model.figure import OfStudy
 from runner.model.job import Cancelled, Submitted
 from runner.model.records import StartRecord
 from runner.model.request import Request, RequestRecord
@@ -272,13 +273,13 @@ def test_a_run_that_was_moved_here_from_another_launch_proves_nothing(tmp_path: 
 
 def test_a_run_knows_the_gaps_of_its_study_also_where_that_cannot_be_read(of: StudyDirectory, tmp_path: Path) -> None:
     (run,) = of.runs(OTHER)
-    assert run.gaps() == ()
+    assert run.of_study().gaps == ()
     gone(of)
-    assert run.gaps() == facts(of).gaps != ()
+    assert run.of_study().gaps == facts(of).gaps != ()
     (of.path / "study.json").write_text("{}")
-    assert run.gaps() == ("its study cannot be read",)
-    assert Run(tmp_path / run.run_id).gaps() == run.gaps(), "a copy of it elsewhere"
-    assert Run(tmp_path / "20990101-000000-train-4").gaps() == ()
+    assert run.of_study().gaps == ("its study cannot be read",)
+    assert Run(tmp_path / run.run_id).of_study().gaps == run.of_study().gaps, "a copy of it elsewhere"
+    assert Run(tmp_path / "20990101-000000-train-4").of_study().gaps == ()
 
 
 def test_a_gap_is_a_doubt_of_every_figure_of_the_study(of: StudyDirectory) -> None:
@@ -491,7 +492,7 @@ def test_a_bundle_of_a_study_whose_directory_was_renamed_has_its_points(tmp_path
     leave(run, "ranks/0.start.json", StartRecord("2", 0, 1, 0, 1, 0, "h", True, "cpu", environment=ran_as))
     log = Run(of.path).content(LOG)
     bundled = InBundle(run.path.rename(tmp_path / run.run_id))  # which has no directory of the study
-    assert Run(bundled.path).gaps() == ("its study cannot be read",) and not bundled.gaps()
+    assert Run(bundled.path).of_study().gaps and bundled.of_study() == OfStudy()
     by_log, without = (figures(of.study, {SLOW: bundled}, each)[0][0] for each in (log, None))
     assert (by_log.proven, without.proven) == (1, 0), "without a log it may be of another study"
     assert not any(doubt.code == "gap" for doubt in by_log.doubts), "these are in the bundle"

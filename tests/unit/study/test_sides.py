@@ -136,6 +136,7 @@ def test_the_commands_of_the_page_compare_what_they_say(tmp_path: Path, monkeypa
 WRONG: dict[str, tuple[str, int, str]] = {
     "a setting that it has not": ("train:fp61=true", Exit.USAGE, "did you mean 'fp16=true'?"),
     "no setting": ("train:fp16", Exit.USAGE, "is no setting of a study"),
+    "no name": (",", Exit.USAGE, "no run is named"),
     "a run's": ("RUN:fp16=true", Exit.USAGE, "only a study has settings"),
     "none measured": ("empty", Exit.NOT_PROVEN, "no launch of"),
     "no size in common": ("small", Exit.USAGE, "A has 4 GPUs with fp16=false, 4 GPUs with fp16=true; B"),
@@ -235,6 +236,9 @@ def test_what_was_launched_beside_a_run_goes_with_it_out_of_its_study(
         [True, True] if lacks else [True, not words, not words]
     )
     assert call("export", "train", "--format", "reframe").out.count("replaced") == (2 if lacks else 1 if before else 0)
+    (point,) = result(call("compare", str(first.path), other.path.name, "--json").out)["points"]
+    for made in (result(call("report", str(first.path), "--json", "-o", str(tmp_path / "page")).out), point["first"]):
+        assert words in in_doubts(made) and ("replaced" in in_doubts(made)) == bool(words)
     for number, subjects in enumerate((["train"], ["train", other.path.name], [str(first.path)])):
         bundle = str(tmp_path / f"{number}.tar")
         refused = lacks and number > 0

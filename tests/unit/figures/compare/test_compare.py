@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 from runner.cli import run as runner
-from runner.core.errors import Exit, UsageError
-from runner.figures.compare.compare import CODES, side_of_runs
+from runner.core.errors import Exit
+from runner.figures.compare.compare import CODES
 from runner.figures.compare.launches import PointLaunches, compare_point, measured_launch
 from runner.figures.compare.text import junit, markdown
 from runner.jobs.directory import Run
@@ -241,8 +241,3 @@ def test_names_of_others_make_no_markup(tmp_path: Path) -> None:
     text = markdown(made)
     assert not re.search(r"(?<!\\)[<`\]]", text.replace("| ok |", "")), text
     assert [line[:2] for line in text.splitlines() if line.startswith("#")] == ["##"]
-
-
-def test_a_side_without_runs_is_refused() -> None:
-    with pytest.raises(UsageError, match="none of its runs"):
-        side_of_runs("x", ())
