@@ -39,7 +39,7 @@ def state_dir() -> Path:
 
 def config_file() -> Path:
     """The user's own settings. ``RUNNER_CONFIG`` overrides ``~/.config/gpu-runner/config.yaml``."""
-    override = _whole("RUNNER_CONFIG")
+    override = whole("RUNNER_CONFIG")
     return Path(override) if override else _directory("", "XDG_CONFIG_HOME", ".config") / "config.yaml"
 
 
@@ -66,16 +66,18 @@ def configured(name: str) -> tuple[Path, ...]:
 
 
 def site_of_shell() -> str:
-    """The site, or its file, that RUNNER_SITE names; empty for none. Raises UsageError: as ``_whole``."""
+    """The site, or its file, that RUNNER_SITE names; empty for none. Raises UsageError: as ``whole``."""
     named = os.environ.get("RUNNER_SITE", "")
-    return _whole("RUNNER_SITE") if is_site_file(named) else named
+    return whole("RUNNER_SITE") if is_site_file(named) else named
 
 
-def _whole(variable: str) -> str:
+def whole(variable: str) -> str:
     """The path that a variable holds; empty for none. Raises UsageError: in each working directory it would be another
     one, perhaps another user's.
     """
     path = os.environ.get(variable, "")
+    if path.startswith("~"):
+        return str(expanded(path))
     if path and not path.startswith("/"):
         what = f"{variable} names a path from where a command is called, which may be another user's directory"
         raise UsageError(what, where=path, fix=f"export {variable}={shlex.quote(str(Path(path).absolute()))}")
@@ -90,7 +92,7 @@ def is_site_file(name_or_path: str) -> bool:
 def _directory(override: str, variable: str, otherwise: str) -> Path:
     """Our directory in one of the user's, by the XDG Base Directory Specification: a relative path does not count."""
     named = os.environ.get(variable, "")
-    if override and (given := _whole(override)):
+    if override and (given := whole(override)):
         return Path(given)
     return (Path(named) if named.startswith("/") else home() / otherwise) / "gpu-runner"
 

@@ -52,9 +52,9 @@ _FILE_NAME = re.compile(r"[A-Za-z0-9+_-][A-Za-z0-9.+_-]{0,254}")  # as ``file_na
 
 
 def directory() -> Path:
-    """The store's directory, absolute; not necessarily existing."""
-    override = os.environ.get("RUNNER_STORE")
-    return paths.expanded(override) if override else paths.cache("images")
+    """The store's directory, absolute; not necessarily existing. Raises UsageError: as ``paths.whole``."""
+    override = paths.whole("RUNNER_STORE")
+    return Path(override) if override else paths.cache("images")
 
 
 def lookup(text: str, store: Path | None = None, form: Form = "squashfs") -> StoredImage | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -29,6 +30,7 @@ from runner.environments import directory
 from runner.images.building.build import context_files, image_name
 from runner.images.reference import parse
 from runner.images.sources import layered
+from runner.images.store import store
 from runner.jobs.directory import Run
 from tests.support.limits import largest_file
 from tests.support.users import ALICE, AS_ROOT, open_directory
@@ -201,6 +203,24 @@ def test_directories_are_those_of_the_xdg_specification(monkeypatch: pytest.Monk
     assert str(paths.cache_dir()) == "/scratch/u/cache/gpu-runner"
     assert str(paths.state_dir()) == "/home/u/.local/state/gpu-runner"
     assert str(paths.config_file()) == "/home/u/.config/gpu-runner/config.yaml"
+
+
+PLACES: dict[str, Callable[[], Path]] = {
+    "RUNNER_CACHE": paths.cache_dir,
+    "RUNNER_STATE": paths.state_dir,
+    "RUNNER_CONFIG": paths.config_file,
+    "RUNNER_STORE": store.directory,
+}
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_a_place_is_the_same_wherever_a_command_is_called(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/u")
+    monkeypatch.setenv(name, "~/mine")
+    assert str(PLACES[name]()) == "/home/u/mine"
+    monkeypatch.setenv(name, "mine")
+    with pytest.raises(UsageError, match=f"{name} names a path from where a command is called"):
+        PLACES[name]()
 
 
 @pytest.mark.parametrize("is_pipe", [True, False], ids=["a pipe", "a hole"])
