@@ -47,7 +47,8 @@ def closed_to_others(path: Path) -> Path | None:
 
 def exchangeable_by(directory: Path, *, made: bool = False) -> str:
     """Whose directory it is, or one above it or a link on the way there, in words, where another user could exchange
-    what this one makes there, or lead it elsewhere; else empty. Who may write by the group, the owner trusts. Trusted
+    what this one makes there, or lead it elsewhere; else empty. Who may write by the group, the owner trusts, but for
+    the login's group in a directory that is not this user's: who has that may be anybody, and it counts as all. Trusted
     are root, accounts of the system, and those that RUNNER_TRUST names; of a directory above that others may not write
     to, also the owner where it is of a group that this user was put into (a project's; who has the same login group may
     be anybody), and not where all may write: it may come from a place that gives its group away. What is not there yet
@@ -67,11 +68,13 @@ def exchangeable_by(directory: Path, *, made: bool = False) -> str:
         status, above = looked_at
         is_link, whose = stat.S_ISLNK(status.st_mode), ""
         # Any may write a link; where others may not, it is of those who may write to its directory, which comes, too.
-        others_write = (above if is_link else status).st_mode & stat.S_IWOTH
+        place = above if is_link else status
+        is_own = place.st_uid == os.geteuid()
+        others_write = place.st_mode & stat.S_IWOTH or (not is_own and _all_may_write(place))
         if not (is_link and not others_write) and _is_strangers(status, above, by_place=each != real):
             whose = f"user {status.st_uid}'s{' link' if is_link else ''}"
         if not whose and others_write and not is_link and not status.st_mode & stat.S_ISVTX:
-            whose = "everybody's to write to (no sticky bit)"
+            whose = "everybody's to write to, or your login group's (no sticky bit)"
         if whose:
             return whose if each == real else f"{'behind' if is_link else 'below'} {each}, which is {whose}"
     return ""
@@ -92,8 +95,25 @@ def is_put_by_stranger(status: os.stat_result, above: os.stat_result) -> bool:
     """Of something and the directory above it, to which all may write, or those of the login's group."""
     if is_trusted(status.st_uid) or status.st_uid == unmapped_user():
         return False
+    return _all_may_write(above)
+
+
+def _all_may_write(status: os.stat_result) -> bool:
+    """Or those of the login's group; not of one that is one user's alone."""
+    if status.st_mode & stat.S_IWOTH or not status.st_mode & stat.S_IWGRP:
+        return bool(status.st_mode & stat.S_IWOTH)
     of_login = {os.getegid(), *os.getgroups()} - _trusted()[2]
-    return bool(above.st_mode & stat.S_IWOTH or (above.st_mode & stat.S_IWGRP and above.st_gid in of_login))
+    return status.st_gid in of_login and not _is_private_group(status.st_gid)
+
+
+def _is_private_group(group: int) -> bool:
+    """Whether it has the name of this user, as user private groups do (useradd(8), USERGROUPS_ENAB)."""
+    import grp
+    import pwd
+
+    with suppress(KeyError):
+        return grp.getgrgid(group).gr_name == pwd.getpwuid(os.geteuid()).pw_name
+    return False
 
 
 def _looked_at(place: Path) -> tuple[os.stat_result, os.stat_result] | None:

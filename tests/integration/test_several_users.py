@@ -1,5 +1,6 @@
 """Three users, by their real rights, and one image store: the second is served, and no one can speak for another."""
 
+import grp
 import os
 import pwd
 import shutil
@@ -858,7 +859,7 @@ def test_no_link_of_a_stranger_leads_to_where_things_are_kept(place: Path, monke
     for login, group, mode, trusted in (*cases, (GROUP, GROUP, 0o755, False)):
         os.chown(lab.parent, CAROL, group)
         lab.parent.parent.chmod(mode)
-        monkeypatch.setattr(pwd, "getpwuid", lambda _, login=login: SimpleNamespace(pw_gid=login))
+        monkeypatch.setattr(pwd, "getpwuid", lambda _, login=login: SimpleNamespace(pw_gid=login, pw_name="alice"))
         answers = f'-un) echo alice ;; "-g "*) echo {login} ;; *) /usr/bin/id "$@" ;;'
         named.write_text(f"#!/bin/sh\ncase $* in {answers} esac\n")
         named.chmod(0o755)
@@ -869,6 +870,15 @@ def test_no_link_of_a_stranger_leads_to_where_things_are_kept(place: Path, monke
             member = [*become(ALICE, groups=(ALICE, GROUP)), "bash", "-c", text, "bash", "none"]
             env = {"HOME": str(lab), "PATH": f"{named.parent}:/usr/bin:/bin"}
             assert (subprocess.run(member, check=False, env=env).returncode == 0) == trusted
+    roots = owned(owned(place / "roots", 0) / "hers", ALICE).parent
+    for group, mode, closed in ((GROUP, 0o2775, False), (GROUP, 0o3775, True), (ALICE, 0o2775, True)):  # GROUP: login's
+        os.chown(roots, 0, group)
+        roots.chmod(mode)
+        assert (run_as(ALICE, files.exchangeable_by, roots / "hers", groups=(ALICE, GROUP)) == "") == closed
+    os.chown(roots, 0, GROUP)
+    roots.chmod(0o2775)
+    monkeypatch.setattr(grp, "getgrgid", lambda _: SimpleNamespace(gr_name="alice"))
+    assert run_as(ALICE, files.exchangeable_by, roots / "hers", groups=(GROUP,)) == "", "a user private group"
     monkeypatch.undo()
     (home := owned(place / "home", ALICE, 0o700)).joinpath("image").write_text("x")
     for link in (shared / "link", shared / "above/thesis", place / "open/hers"):
