@@ -221,9 +221,6 @@ def _notes(facts: StudyFacts) -> Iterator[str]:
             f"standard deviation between launches: up to {percent(worst.spread or 0.0)}; "
             f"launches that a claim needs, each side: {', '.join(counts)}"
         )
-    has_each = any(each.arm == "solo" and each.gpus for each in facts.single_gpus)
-    if facts.way == "one-allocation" and not has_each and any(each.efficiency_of_one for each in points):
-        yield "one GPU alone is GPU 0 of node 0, and others may be faster or slower: --arms solo runs each"
     single = [each for each in points if each.gpus == 1]
     if len(single) < len(points) and not any(each.images_per_s for each in single):
         missing = (

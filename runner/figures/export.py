@@ -56,8 +56,8 @@ def exported_run(run: Run, studies: Studies | None = None) -> ExportedRun:
         _rank(rank, nodes.get(rank, ""), starts.get(rank), reports.get(rank), exits.get(rank), gpus)
         for rank in range(plan.tasks)
     )
-    mean, varies = batch_of(run)
-    batch = plan.samples_per_step if mean is None else mean
+    recorded = batch_of(run)
+    batch = plan.samples_per_step if recorded.mean is None else recorded.mean
     is_measured = verdict.outcome == "measured"
     low, high = verdict.precision if verdict.precision and is_measured else (None, None)
     return ExportedRun(
@@ -71,7 +71,7 @@ def exported_run(run: Run, studies: Studies | None = None) -> ExportedRun:
         gpus=plan.gpus,
         nodes=plan.nodes,
         options=options_of(hidden_command(plan.program)),
-        batch_per_gpu=None if varies or batch is None or batch % 1 else int(batch),
+        batch_per_gpu=None if recorded.varies or recorded.apart > 1.0 or batch is None or batch % 1 else int(batch),
         started=utc(starts[0].time_s if 0 in starts else None),
         ended=utc(marker.end_s if marker else None),
         precision_low=low,

@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from runner.core import paths, process, process_identity
 from runner.core.errors import InfrastructureError, RefusedError, RunnerError, UsageError
 from runner.core.files import exchangeable_by, is_private, sha256
-from runner.core.loopback import ensure_own_port, is_loopback
+from runner.core.loopback import ensure_own_port, is_here
 
 if TYPE_CHECKING:
     import docker
@@ -38,16 +39,17 @@ _CREATED = "made"  # the file that lists those which the host did not have befor
 def _open_client(url: str, *, where: str) -> docker.DockerClient:
     """A client of the engine, which has answered. ``where``: what named the URL, for messages."""
     import docker
+    import docker.utils
     import requests
 
     scheme, separator, rest = url.partition("://") if "://" in url else ("", "", url)
     has_login = "@" in rest and not rest.startswith("/")
     shown = f"{scheme}{separator}***@{rest.rpartition('@')[2]}" if has_login else url
     try:
+        base = _trusted(str(docker.utils.parse_host(url, False, False)), where)
         # Builds and exports are silent for minutes: the timeout is for one read, in seconds.
-        client = docker.DockerClient(base_url=url, timeout=900, use_ssh_client=url.startswith("ssh://"))
+        client = docker.DockerClient(base_url=base, timeout=900, use_ssh_client=url.startswith("ssh://"))
         client.ping()
-        _check_own(scheme, rest.rpartition("@")[2], where)
     except (docker.errors.DockerException, requests.exceptions.RequestException, OSError) as error:
         denied = "ermission denied" in str(error)
         raise InfrastructureError(
@@ -64,12 +66,20 @@ def _open_client(url: str, *, where: str) -> docker.DockerClient:
     return client
 
 
-def _check_own(scheme: str, rest: str, where: str) -> None:
-    """Raises RefusedError: a stranger could answer in the engine's place, and would have images and logins."""
-    if scheme in ("tcp", "http") and is_loopback(host := rest.partition("/")[0]):
-        ensure_own_port(host)
-    elif scheme == "unix" and (whose := exchangeable_by(Path(rest))):
+def _trusted(base: str, where: str) -> str:
+    """What docker-py makes of an engine's URL; at this machine, with the address at which a trusted user listens.
+
+    Raises:
+        RefusedError: a stranger could answer in the engine's place, and would have images and logins.
+        InfrastructureError: nothing listens there.
+    """
+    scheme, _, rest = base.partition("://")
+    if scheme == "http" and is_here(netloc := rest.partition("/")[0]):
+        login, at, host = netloc.rpartition("@")
+        return f"tcp://{login}{at}{ensure_own_port(host)}:{urlsplit(f'//{host}').port}"
+    if scheme == "http+unix" and (whose := exchangeable_by(Path(rest))):
         raise RefusedError(f"the engine's socket is {whose}", where=where, fix="name one of the system, or of your own")
+    return base
 
 
 def connect(url: str | None = None) -> docker.DockerClient:

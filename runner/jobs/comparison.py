@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 
@@ -26,7 +26,7 @@ from runner.jobs.code_record import changes_in, is_documentation, is_source
 from runner.jobs.directory import CODE_DIFF, CODE_FILES, SCRIPT, Run, recipe_programs
 from runner.jobs.snapshot_copy import CopiedFiles
 from runner.model.backends import SCHEDULERS
-from runner.model.figure import Figure, figure_of, in_words
+from runner.model.figure import Doubt, Figure, figure_of, in_words
 from runner.model.job import CodeRecord
 from runner.model.plan import RESULTS, Plan, PlannedImage
 from runner.model.records import ExitRecord, Report, StartRecord
@@ -392,19 +392,19 @@ def ran_with(
     plan: Plan,
     verdict: Verdict | None,
     code: Mapping[str, str],
-    batch: tuple[float | None, bool] = (None, False),
+    batch: Batch | None = None,
     *,
     recorded: bool = False,
 ) -> Ran:
-    """What a run was, of what was read of it already; ``batch``: as of ``batch_of``. ``recorded``: with what its ranks
+    """What a run was, of what was read of it already; ``batch``: of ``batch_of``. ``recorded``: with what its ranks
     recorded, also without the code.
     """
-    report, (mean, varying) = run.records.report(0), batch
+    report, batch = run.records.report(0), batch or Batch()
     is_here = SCHEDULERS[plan.scheduler].nodes == "this-machine"
     return Ran(
         plan=plan,
-        batch=plan.samples_per_step if mean is None else mean,
-        varying=varying,
+        batch=plan.samples_per_step if batch.mean is None else batch.mean,
+        varying=batch.varies,
         device_name=(report and report.device_name) or "",
         figure=figure_of(verdict, plan.arms[-1] if plan.arms else None),
         code=code,
@@ -426,18 +426,28 @@ def _trained(run: Run, first: Mapping[str, str]) -> Mapping[str, str]:
     return means
 
 
-def batch_of(run: Run) -> tuple[float | None, bool]:
-    """Samples of a rank in a step, the mean of its window and of all ranks, and whether steps differ in them; None
-    where a rank recorded none.
+class Batch(NamedTuple):
+    """Samples of a rank in a step, the mean of its window and of all ranks, None where a rank recorded none; whether
+    steps differ in them; the largest of the ranks' over the smallest.
     """
+
+    mean: float | None = None
+    varies: bool = False
+    apart: float = 1.0
+
+
+def batch_of(run: Run) -> Batch:
+    """As its ranks recorded it."""
     reports = run.records.records("report", Report).values()
     batches = [
         fmean(each.group_samples) / each.group_steps if each.group_samples and each.group_steps else each.batch_size
         for each in reports
     ]
     known = [batch for batch in batches if batch]
-    mean = fmean(known) if known and len(known) == len(batches) else None
-    return mean, any(len({*each.group_samples}) > 1 for each in reports)
+    varies = any(len({*each.group_samples}) > 1 for each in reports)
+    if not known or len(known) < len(batches):
+        return Batch(None, varies)
+    return Batch(fmean(known), varies, max(known) / min(known))
 
 
 def identity_of(start: StartRecord | None, report: Report | None) -> Identity:
@@ -446,6 +456,32 @@ def identity_of(start: StartRecord | None, report: Report | None) -> Identity:
     """
     began = (start.job_id, start.token, start.time_s) if start and start.time_s is not None else None
     return tuple(filter(None, (began, report and report.ends_checksum)))
+
+
+class Span(NamedTuple):
+    """When and where a run ran: Unix times, 0 where one is unknown, and names of nodes, none where these are."""
+
+    run: str
+    began_s: float
+    ended_s: float
+    nodes: frozenset[str]
+
+
+def at_once(spans: Iterable[Span]) -> list[tuple[str, str]]:
+    """Pairs of which one began before the other had ended, on a node that both had, as far as these are known. Pure."""
+    pairs: list[tuple[str, str]] = []
+    running: list[Span] = []
+    for each in sorted((span for span in spans if span.began_s > 0.0), key=lambda span: (span.began_s, span.run)):
+        running = [other for other in running if other.ended_s > each.began_s]
+        shared = (other for other in running if not (each.nodes and other.nodes) or each.nodes & other.nodes)
+        pairs += [(other.run, each.run) for other in shared]
+        running.append(each)
+    return pairs
+
+
+def together_doubts(spans: Iterable[Span]) -> tuple[Doubt, ...]:
+    """Of figures of launches that ran at once, and may have waited for each other."""
+    return tuple(Doubt("unequal", f"{one} and {other} ran at the same time") for one, other in at_once(spans)[:1])
 
 
 def copy_among(runs: Iterable[tuple[str, Identity]]) -> tuple[str, str] | None:

@@ -171,8 +171,8 @@ class LaunchFacts(FigureKeys, frozen=True):
             has the first of its nodes and of their GPUs; empty else.
         sm_clock_mhz: mean over the ranks' GPUs in the window; None where it was not read.
         arms: of its verdict (``Verdict.arms``).
-        batch: samples of the first rank in a step, as it recorded them, the mean of its window; None where it recorded
-            none, and of a figure in steps.
+        batch: samples of a rank in a step, as the ranks recorded them, the mean of the window and of all; None where
+            one recorded none, and of a figure in steps. batch_apart: the largest of the ranks' over the smallest.
     """
 
     launch: Launch
@@ -188,6 +188,7 @@ class LaunchFacts(FigureKeys, frozen=True):
     sm_clock_mhz: float | None = None
     arms: tuple[ArmFigure, ...] = ()
     batch: float | None = None
+    batch_apart: float = 1.0
 
 
 class PointFacts(msgspec.Struct, frozen=True):

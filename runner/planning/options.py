@@ -106,6 +106,16 @@ def options_of(program: Sequence[str]) -> dict[str, str]:
     return options
 
 
+def is_given(given: str | None, wanted: str) -> bool:
+    """Whether an option has a value: a flag without one is true, and false where it is missing; numbers by value."""
+    if given is None or given == "":
+        return wanted.lower() == ("true" if given == "" else "false") or (given is None and wanted.lower() == "null")
+    try:
+        return given == wanted or float(given) == float(wanted)
+    except ValueError:
+        return False
+
+
 def arms(program: Sequence[str], options: Container[str]) -> tuple[RunArm, ...]:
     """The arms behind ``--arms`` of a recipe that has this option; ``full`` alone where none are named."""
     words = ((value_of(program, "arms") if "arms" in options else None) or "").split(",")

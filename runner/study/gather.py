@@ -24,7 +24,18 @@ from runner.core.errors import UnknownStateError
 from runner.core.invocation import PROGRAM
 from runner.core.text import gpus_text, percent
 from runner.jobs.campaign import log_remarks, read_log
-from runner.jobs.comparison import ONE_BATCH, SAME_BATCH, Ran, batch_of, beside_each_other, ran_with, unlike
+from runner.jobs.comparison import (
+    ONE_BATCH,
+    SAME_BATCH,
+    Batch,
+    Ran,
+    Span,
+    batch_of,
+    beside_each_other,
+    ran_with,
+    together_doubts,
+    unlike,
+)
 from runner.jobs.cost import gpu_hours
 from runner.jobs.directory import NODES, Run, Studies
 from runner.jobs.life import Warn, finish
@@ -270,8 +281,8 @@ def points(study: Study, launches: Sequence[LaunchFacts]) -> tuple[PointFacts, .
     rates = {point: _rates(each, point[2]) for point, each in groups.items()}
     kinds = {setting: scaling(study, setting, launches) for setting in study.settings}
     order = sorted(groups, key=lambda point: (study.settings.index(point[0]), point[1], study.arms.index(point[2])))
-    pauses = _pauses(launches)
-    return tuple(_point(study, point, groups, rates, kinds[point[0]], pauses) for point in order)
+    spans = {each.launch.key: _span(each) for each in launches if each.state == "proven"}
+    return tuple(_point(study, point, groups, rates, kinds[point[0]], spans) for point in order)
 
 
 def scaling(study: Study, setting: Setting, launches: Iterable[LaunchFacts]) -> tuple[Scaling | None, str]:
@@ -291,7 +302,9 @@ def scaling(study: Study, setting: Setting, launches: Iterable[LaunchFacts]) -> 
     for kind, batches in reversed(kinds) if study.strong else kinds:
         if max(batches) <= SAME_BATCH * min(batches):
             apart = max(batches) / min(batches)
-            return kind, f"its batches differ by {percent(apart - 1.0)}" if apart > ONE_BATCH else ""
+            ranks = max(each.batch_apart for each in proven) if kind == "weak" else 1.0
+            of_ranks = f"the batches of its ranks differ by {percent(ranks - 1.0)}" if ranks > ONE_BATCH else ""
+            return kind, f"its batches differ by {percent(apart - 1.0)}" if apart > ONE_BATCH else of_ranks
     shown = ", ".join(f"{batch:.6g} on {gpus_text(gpus)}" for gpus, batch in sizes.items())
     return (
         None,
@@ -386,7 +399,7 @@ def _point(
     groups: Mapping[_Point, Sequence[LaunchFacts]],
     rates: Mapping[_Point, _Rates],
     kind: tuple[Scaling | None, str],
-    pauses: Sequence[float],
+    spans: Mapping[str, Span],
 ) -> PointFacts:
     setting, gpus, arm = point
     own, launches = rates[point], groups[point]
@@ -401,11 +414,15 @@ def _point(
         ranks = next((each.gpus_by_node for each in launches if each.gpus_by_node), ())
         alone, lacks = launches_of_size([each for each in groups[base_point] if each.state == "proven"], ranks)
         base = _rates(alone, base_point[2])
+        if study.way == "one-allocation" and gpus > 1 and all(each.launch.node is None for each in alone):
+            lacks = "one GPU alone is the first of them, and others may be faster or slower: --arms solo runs each"
     scaled, about = kind if base else (None, "")
     own_doubts = [Doubt("unequal", f"efficiency: {each}") for each in (about, lacks) if scaled and each]
     own_doubts += spread_doubts(values)
+    ran, ran_alone = ([spans[key] for each in side if (key := each.launch.key) in spans] for side in (launches, alone))
+    own_doubts += together_doubts(ran)
     of_one = _efficiency(study, own, gpus, base) if scaled else None
-    if of_one and _are_sessions(launches, alone, pauses):
+    if of_one and _are_sessions(ran, ran_alone, _pauses(spans.values())):
         own_doubts.append(
             Doubt("unequal", "efficiency: all of its launches ran before or after those of one GPU alone")
         )
@@ -436,21 +453,19 @@ def _point(
     )
 
 
-def _pauses(launches: Iterable[LaunchFacts]) -> list[float]:
+def _pauses(spans: Iterable[Span]) -> list[float]:
     """When one began after long enough without any: Unix times."""
-    known = [(each, began) for each in launches if each.state == "proven" and (began := _began_s(each))]
-    runs = [(began, Run(Path(each.directory)).marker) for each, began in known]
-    spans = sorted((began, max(began, marker.end_s) if marker else began) for began, marker in runs)
-    ends = accumulate((end for _, end in spans), max)
-    return [began for end, (began, _) in zip(ends, spans[1:], strict=False) if began - end > _SESSION_S]
+    known = sorted((each.began_s, max(each.began_s, each.ended_s)) for each in spans if each.began_s)
+    ends = accumulate((end for _, end in known), max)
+    return [began for end, (began, _) in zip(ends, known[1:], strict=False) if began - end > _SESSION_S]
 
 
-def _are_sessions(own: Iterable[LaunchFacts], base: Iterable[LaunchFacts], pauses: Sequence[float]) -> bool:
+def _are_sessions(own: Iterable[Span], base: Iterable[Span], pauses: Sequence[float]) -> bool:
     """Whether no launch of one side began in a session, between two pauses, of the other side's, or several of
     each well apart, as where ``--resume`` of another day measured a whole size: what changed meanwhile is in the
     efficiency, and not in its interval.
     """
-    times = [[t for each in side if each.state == "proven" and (t := _began_s(each))] for side in (own, base)]
+    times = [[each.began_s for each in side if each.began_s] for side in (own, base)]
     if not all(times):
         return False
     first, second = sorted(times, key=max)
@@ -459,13 +474,20 @@ def _are_sessions(own: Iterable[LaunchFacts], base: Iterable[LaunchFacts], pause
     return is_apart or sessions.isdisjoint(others)
 
 
+def _span(of: LaunchFacts) -> Span:
+    """Of a proven launch; where its job script left no end, it has none."""
+    marker = Run(Path(of.directory)).marker
+    return Span(of.run, _began_s(of), marker.end_s if marker else 0.0, frozenset(of.nodes))
+
+
 def _began_s(of: LaunchFacts) -> float:
     """Unix time: as its first rank says, as its job was submitted, or by the id, which has the time of a zone; 0 where
     that has none.
     """
-    if (start := Run(Path(of.directory)).records.start(0)) is not None and start.time_s:
+    run = Run(Path(of.directory))
+    if (start := run.records.start(0)) is not None and start.time_s:
         return start.time_s
-    if (record := Run(Path(of.directory)).submitted) is not None:
+    if (record := run.submitted) is not None:
         return record.submitted_s
     with suppress(ValueError):
         return datetime.strptime(of.run[: len(_STAMP)], "%Y%m%d-%H%M%S").timestamp()
@@ -506,6 +528,7 @@ def _launch_facts(launch: Launch, made: Sequence[Attempt], studies: Studies) -> 
         return LaunchFacts(launch, "missing")
     run, plan = attempt.run, attempt.run.plan
     verdict = attempt.verdict if attempt.state == "proven" else None
+    batch = batch_of(run) if verdict and verdict.unit != "steps" else Batch()
     # Of each node of the study's allocation, from its first GPU on; unknown outside of one.
     place = plan.launch if plan and verdict and launch.node is None else None
     return LaunchFacts(
@@ -522,7 +545,8 @@ def _launch_facts(launch: Launch, made: Sequence[Attempt], studies: Studies) -> 
         gpus_by_node=plan.gpus_by_node if plan and place and not place.first_gpu else (),
         sm_clock_mhz=verdict.sm_clock_mhz if verdict else None,
         arms=verdict.arms if verdict else (),
-        batch=batch_of(run)[0] if verdict and verdict.unit != "steps" else None,
+        batch=batch.mean,
+        batch_apart=batch.apart,
     )
 
 

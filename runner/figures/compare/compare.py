@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,7 +11,7 @@ import msgspec
 from runner.core.errors import Exit, UsageError
 from runner.core.text import counted, first_of, gpus_text, instead, settings_text
 from runner.figures.compare.launches import MeasuredLaunch, PointLaunches, compare_point
-from runner.figures.compare.references import against, is_near, none_fits, read_references, reference_for
+from runner.figures.compare.references import against, is_near, may_fit, none_fits, read_references, reference_for
 from runner.jobs.comparison import (
     FIX,
     beside_each_other,
@@ -22,7 +22,7 @@ from runner.jobs.comparison import (
     plan_differences,
     unlike,
 )
-from runner.model.expectation import Compared
+from runner.model.expectation import Compared, Reference
 from runner.model.plan import Finding
 from runner.model.study import Setting
 
@@ -107,14 +107,14 @@ def compare_with_references(side: Side, margin: float, file: Path) -> Compared:
         differences=(),
         demonstration=_demonstration(launches),
         findings=findings,
-        missing=tuple(_missing("A", side, {each.gpus for each in references if is_near(each, launches[0])})),
+        missing=tuple(_missing("A", side, [each for each in references if is_near(each, launches[0])])),
     )
 
 
-def _missing(name: str, side: Side, sizes: Collection[int] | None = None) -> Iterator[str]:
-    """What must not be taken for compared; ``sizes``: those alone that matter."""
+def _missing(name: str, side: Side, references: Sequence[Reference] | None = None) -> Iterator[str]:
+    """What must not be taken for compared; ``references``: what alone matters, those that may be of it."""
     for (gpus, settings), wanted in side.missing.items():
-        if sizes is None or gpus in sizes:
+        if references is None or any(each.gpus == gpus and may_fit(each.options, settings) for each in references):
             where = " with ".join(filter(None, (gpus_text(gpus), settings_text(settings))))
             yield f"{where}: {name} has 0 of {counted(wanted, 'launch')} proven, and is not compared"
 

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
-from itertools import combinations
 
 from runner.core.errors import NotProvenError
 from runner.core.invocation import PROGRAM
 from runner.jobs.collect import nodes_of
-from runner.jobs.comparison import Identity, Ran, batch_of, code_facts, identity_of, ran_with
+from runner.jobs.comparison import (
+    Identity,
+    Ran,
+    Span,
+    at_once,
+    batch_of,
+    code_facts,
+    identity_of,
+    ran_with,
+    together_doubts,
+)
 from runner.jobs.directory import Run, Studies
 from runner.jobs.life import Standing, standing
 from runner.model.expectation import ComparedPoint, ComparedSide, Judgement
@@ -37,6 +46,11 @@ class MeasuredLaunch(Ran):
     devices: frozenset[str] = frozenset()
     identity: Identity = ()
 
+    @property
+    def span(self) -> Span:
+        """When and where it ran."""
+        return Span(self.run, self.began_s, self.ended_s, self.nodes)
+
 
 @dataclass(frozen=True)
 class PointLaunches:
@@ -53,19 +67,8 @@ class PointLaunches:
         """What must be said with the figure of these launches: of several, their interval is another one."""
         without = NO_INTERVAL if len(self.launches) > 1 else ()
         of_each = shared_doubts((launch.figure for launch in self.launches), without=without)
-        together = (Doubt("unequal", f"{' and '.join(pair)} ran at the same time") for pair in self.overlapping[:1])
-        spread = self.unequal or spread_doubts([launch.figure.value for launch in self.launches])
-        return *of_each, *spread, *together
-
-    @property
-    def overlapping(self) -> list[tuple[str, str]]:
-        """Pairs of which one began before the other had ended, on a node that both had, as far as these are known."""
-        return [
-            (before.run, after.run)
-            for before, after in combinations(in_order(self.launches), 2)
-            if before.ended_s > after.began_s > 0.0
-            if not (before.nodes and after.nodes) or before.nodes & after.nodes
-        ]
+        rates, spans = ([launch.figure.value for launch in self.launches], [launch.span for launch in self.launches])
+        return *of_each, *(self.unequal or (*spread_doubts(rates), *together_doubts(spans)))
 
 
 def measured_launch(run: Run, studies: Studies | None = None) -> MeasuredLaunch:
@@ -172,7 +175,7 @@ def _apart(launches: tuple[MeasuredLaunch, ...]) -> Iterable[str]:
     elif other := [launch.run for launch in on_gpus if launch.devices != on_gpus[0].devices]:
         which = f"{on_gpus[0].run} and {other[0]} ran on different GPUs of the nodes"
         yield f"{which}, and healthy GPUs differ by several per cent"
-    together = PointLaunches(launches).overlapping
+    together = at_once(launch.span for launch in launches)
     if unknown := [launch.run for launch in launches if not launch.began_s]:
         yield f"it is unknown when {unknown[0]} ran"
     # What the last one ends with does not matter; of another, no end is no proof that the next one had to wait for it.

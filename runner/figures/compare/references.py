@@ -6,18 +6,25 @@ from collections.abc import Mapping, Sequence
 from datetime import date
 from pathlib import Path
 
-from runner.core import paths, strict_yaml
+from runner.core import files, paths, strict_yaml
 from runner.core.errors import UsageError
 from runner.core.text import gpus_text
 from runner.figures.compare.launches import MeasuredLaunch, PointLaunches, in_order
 from runner.model.expectation import AgainstReference, Reference, References
 from runner.model.figure import unproven_doubts
+from runner.model.study import Setting
+from runner.planning.options import is_given
 from runner.statistics.launches import LEAST_LAUNCHES, mean_rate
 
 
 def default_file() -> Path:
-    """``references.yaml`` beside the user's configuration."""
-    return paths.config_file().with_name("references.yaml")
+    """``references.yaml`` beside the user's configuration. Raises UsageError: another user could exchange it, as where
+    RUNNER_CONFIG is in a directory of all.
+    """
+    file = paths.config_file().with_name("references.yaml")
+    if whose := files.exchangeable_by(file):
+        raise UsageError(f"this file is {whose}: references may be theirs", where=str(file), fix="--reference FILE")
+    return file
 
 
 def read_references(path: Path) -> tuple[Reference, ...]:
@@ -88,15 +95,20 @@ def _what(launch: MeasuredLaunch) -> str:
 
 
 def _named(options: Mapping[str, str | int | float | bool]) -> list[str]:
-    return [f"{name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in options.items()]
+    return [f"{name}={_written(value)}" for name, value in options.items()]
 
 
 def _fits(wanted: Mapping[str, str | int | float | bool], options: Mapping[str, str]) -> bool:
-    """A flag that is wanted true stands without a value; one that is wanted false is not there."""
-    return all(
-        (name in options) == value if isinstance(value, bool) else options.get(name) == str(value)
-        for name, value in wanted.items()
-    )
+    return all(is_given(options.get(name), _written(value)) for name, value in wanted.items())
+
+
+def may_fit(wanted: Mapping[str, str | int | float | bool], settings: Setting) -> bool:
+    """Whether a reference with these options may be one of a point with these settings, whatever else its runs had."""
+    return all(is_given(value, _written(wanted[name])) for name, value in settings if name in wanted)
+
+
+def _written(value: str | float | bool) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def against(point: PointLaunches, reference: Reference, file: Path) -> AgainstReference:

@@ -14,7 +14,7 @@ from runner.figures import tables
 from runner.figures.report.charts import heat_map, losses, node_cells
 from runner.figures.report.curves import Axes, Reference, Series, curves, time_line
 from runner.figures.report.picture import Drawing, Picture, svg
-from runner.figures.report.summary import largest_point
+from runner.figures.report.summary import chosen, fastest_of, largest_point
 from runner.model.report import Report, Row, RunReport, StepTimes
 from runner.model.study import Estimate, PointFacts, Setting, StudyFacts
 
@@ -105,7 +105,8 @@ def _scaling(study: StudyFacts, report: Report, by_setting: Mapping[Setting, lis
     each_now = tables.estimate_per_gpu(point) if point is not None else None
     assert point is not None and each_now is not None
     sure = tables.interval(each_now, rate)
-    says = f"{rate(each_now.value)} {report.unit}/s per GPU at {gpus_text(point.gpus)}"
+    at = ", ".join(filter(None, (gpus_text(point.gpus), settings_text(point.settings))))
+    says = f"{rate(each_now.value)} {report.unit}/s per GPU at {at}{chosen(study, point)}"
     says += f" (95 %: {sure})." if sure else "."
     drawing = curves(Axes(f"{report.unit}/s per GPU", rate, 0.0, 1.12 * highest), series, references)
     table = _points_table(study, report)
@@ -131,7 +132,8 @@ def _efficiency(
     low = max(0.0, math.floor(20 * (min(values) - 0.02)) / 20)
     gpus, last = series[0].points[-1]
     sure = tables.interval(last)
-    says = f"{efficiency(last.value)} at {gpus_text(gpus)}" + (f" (95 %: {sure})" if sure else ", without an interval")
+    at = f"{gpus_text(gpus)}, {series[0].name}" if many else gpus_text(gpus)
+    says = f"{efficiency(last.value)} at {at}" + (f" (95 %: {sure})" if sure else ", without an interval")
     says += f". The axis begins at {percent(low, 0)}." if low > 0.0 else "."
     kinds = {point.scaling for point in study.points if point.scaling}
     title = f"{'- and '.join(sorted(kinds)).capitalize()}-scaling efficiency" if kinds else "Efficiency"
@@ -153,7 +155,8 @@ def _whole(study: StudyFacts, report: Report, by_setting: Mapping[Setting, list[
     values = [one.value for each in series for _, one in each.points]
     values += [limits[1] for each in references for _, limits in each.points]
     gpus, last = series[0].points[-1]
-    says = f"{rate(last.value)} {report.unit}/s on {gpus_text(gpus)} together."
+    of = f" ({series[0].name})" if len(series) > 1 else ""
+    says = f"{rate(last.value)} {report.unit}/s on {gpus_text(gpus)} together{of}."
     axes = Axes(f"{report.unit}/s, by factors", rate, 0.55 * min(values), 1.5 * max(values), logarithmic=True)
     drawing = curves(axes, series, references)
     return _picture(report, "whole", "Throughput of all GPUs", says, _CURVE, drawing, _points_table(study, report))
@@ -193,7 +196,8 @@ def _of_unit(report: Report, key: str, title: str, rows: Sequence[Row]) -> Pictu
         name = settings_text(kind) or ("run" if is_single else "first run of a size")
         series.append(Series(name, points, () if len(own) == len(first) else dots))
     best = max((row for row in rows if row.settings in kinds), key=lambda row: (row.gpus, row.per_gpu or 0.0))
-    of = f" ({settings_text(best.settings)})" if best.settings else ""
+    of = "; ".join(filter(None, (settings_text(best.settings), fastest_of(best, rows))))
+    of = f" ({of})" if of else ""
     says = f"{rate(best.per_gpu or 0.0)} {best.unit}/s per GPU at {gpus_text(best.gpus)}{of}. "
     says += "Limits are each run's own precision."
     if len(kinds) > 1:
@@ -257,7 +261,8 @@ def _losses(study: StudyFacts, report: Report) -> Iterator[Picture]:
         return
     last = known[-1]
     worst = max(last.rows, key=lambda row: row.loss.value)
-    says = f"At {gpus_text(last.gpus)} {percent(sum(row.loss.value for row in last.rows))} of the ideal is lost"
+    at = ", ".join(filter(None, (gpus_text(last.gpus), settings_text(last.settings))))
+    says = f"At {at} {percent(sum(row.loss.value for row in last.rows))} of the ideal is lost"
     if worst.loss.value > 0.0:
         is_sure = worst.loss.low is None or worst.loss.low > 0.0
         about = "" if is_sure else f"; 95 %: {tables.interval(worst.loss)}"

@@ -47,12 +47,18 @@ def _of_runs(measured: Sequence[Row]) -> Iterator[Highlight]:
         precision = ""
         if best.low is not None and best.high is not None:
             precision = f"precision of the run: {span(best.low / best.gpus, best.high / best.gpus, rate)}"
-        alike = [row.per_gpu or 0.0 for row in measured if (row.unit, row.gpus) == (unit, best.gpus)]
-        chosen = f"the fastest of {len(alike)} runs" if len(alike) > 1 else ""
-        apart = in_words(spread_doubts(alike))
-        note = "; ".join(filter(None, (settings_text(best.settings), chosen, apart, precision)))
+        own = [row for row in measured if row.unit == unit]
+        note = "; ".join(filter(None, (settings_text(best.settings), fastest_of(best, own), precision)))
         value = f"{rate(best.per_gpu or 0.0)} {unit}/s"
         yield Highlight(f"Throughput per GPU at {gpus_text(best.gpus)}", value, note)
+
+
+def fastest_of(best: Row, rows: Sequence[Row]) -> str:
+    """Of a run that was chosen by its rate among those of its size, and how far apart these are; empty for one."""
+    others = [row for row in rows if row.gpus == best.gpus]
+    apart = spread_doubts([row.per_gpu or 0.0 for row in others if row.settings == best.settings])
+    chosen = f"the fastest of {len(others)} runs" if len(others) > 1 else ""
+    return "; ".join(filter(None, (chosen, in_words(apart))))
 
 
 def _of_point(study: StudyFacts, point: PointFacts, details: Sequence[RunReport], unit: str) -> Iterator[Highlight]:
@@ -60,7 +66,7 @@ def _of_point(study: StudyFacts, point: PointFacts, details: Sequence[RunReport]
     assert each is not None
     sure = interval(each, rate)
     note = f"95 %: {sure}" if sure else f"no interval: {point.proven} of {counted(point.wanted, 'launch')} proven"
-    note += _chosen(study, point)
+    note += chosen(study, point)
     at = ", ".join(filter(None, (gpus_text(point.gpus), settings_text(point.settings))))
     yield Highlight(f"Throughput per GPU at {at}", f"{rate(each.value)} {unit}/s", note)
     estimate, base = point.efficiency_of_one, f"relative to {point.gpus} x one GPU"
@@ -213,7 +219,7 @@ def _figures(study: StudyFacts | None, rows: Sequence[Row]) -> Iterator[str]:
         return
     setting, launches = settings_text(point.settings), counted(point.proven, "launch")
     text = f"{study.recipe}{f' ({setting})' if setting else ''} on {_ranks(point.gpus, study.demonstration)} "
-    text += f"of {study.site}{_chosen(study, point)}: {rate(point.images_per_s.value)} {unit_of(rows)}/s"
+    text += f"of {study.site}{chosen(study, point)}: {rate(point.images_per_s.value)} {unit_of(rows)}/s"
     sure, of_one = interval(point.images_per_s, rate), point.efficiency_of_one
     text += f" (95 % interval over {launches}: {sure})" if sure else f" in {launches}, too few for an interval"
     text += _doubts(point.doubts)
@@ -226,7 +232,7 @@ def _figures(study: StudyFacts | None, rows: Sequence[Row]) -> Iterator[str]:
     yield f"{text}."
 
 
-def _chosen(study: StudyFacts, point: PointFacts) -> str:
+def chosen(study: StudyFacts, point: PointFacts) -> str:
     """Behind the setting of a point that was chosen by its rate."""
     alike = [each for each in study.points if (each.gpus, each.arm) == (point.gpus, point.arm) and each.images_per_s]
     return f", the fastest of {counted(len(alike), 'setting')}" if len(alike) > 1 else ""

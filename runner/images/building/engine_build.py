@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from runner.core import loopback, package_directory, paths, process_identity
 from runner.core.errors import InfrastructureError, ProgramFailedError, RefusedError
@@ -308,7 +309,8 @@ def base_image(client: docker.DockerClient, name: str, platform: str | None, pro
             fix="build it first, or name the registry that it was pushed to",
         )
     registry = reference.parse(name).registry
-    if loopback.is_loopback(registry) and client.api.base_url == _BY_SOCKET:
+    engine = client.api.base_url
+    if loopback.is_loopback(registry) and (engine == _BY_SOCKET or loopback.is_here(urlsplit(engine).netloc)):
         loopback.ensure_own_port(registry)  # the engine gets a login that docker-py finds
     progress.step(f"pulling {name}" + (f" for {platform}" if platform else ""))
     try:

@@ -372,11 +372,9 @@ class _Session(requests.Session):
     engines, there are no cookies: they would go to every port of a host. Without TLS only a trusted user is asked.
     """
 
-    def send(self, request: requests.PreparedRequest, **options: Any) -> requests.Response:
-        scheme, netloc = urlsplit(request.url or "")[:2]
-        if scheme == "http" and is_loopback(netloc):
-            ensure_own_port(netloc)
-        return super().send(request, **options)
+    def __init__(self) -> None:
+        super().__init__()
+        self.mount("http://", _OwnPorts())
 
     def get_redirect_target(self, resp: requests.Response) -> str | None:
         target: str | None = super().get_redirect_target(resp)
@@ -390,6 +388,18 @@ class _Session(requests.Session):
         prepared_request.headers.pop("Cookie", None)
         if self.should_strip_auth(response.request.url, prepared_request.url):  # type: ignore[no-untyped-call]
             prepared_request.headers.pop("Authorization", None)
+
+
+class _OwnPorts(requests.adapters.HTTPAdapter):
+    """At this machine it connects to the address at which a trusted user listens."""
+
+    def build_connection_pool_key_attributes(self, request: requests.PreparedRequest, *args: Any) -> Any:
+        """The host and port to connect to, and how."""
+        place, how = super().build_connection_pool_key_attributes(request, *args)
+        if is_loopback(netloc := urlsplit(request.url or "").netloc):
+            request.headers["Host"] = netloc
+            place["host"] = ensure_own_port(netloc)
+        return place, how
 
 
 def _basic(login: Login) -> str:

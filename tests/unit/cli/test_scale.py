@@ -177,7 +177,7 @@ def test_the_table_fits(finished: str, wide: int | None) -> None:
         ((1, 2), "separate", measured(100.0), ""),
         ((2,), "separate", None, "no efficiency: one GPU alone is not measured (--gpus 1,... or --arms solo)"),
         ((1, 2), "separate", Verdict("failed"), "no efficiency: no launch of one GPU is proven"),
-        ((1, 2), "one-allocation", measured(100.0), "one GPU alone is GPU 0 of node 0, and others may be"),
+        ((1, 2), "one-allocation", measured(100.0), "one GPU alone is the first of them, and others may be"),
     ],
 )
 def test_what_the_efficiency_is_of_is_noted_where_it_may_mislead(
@@ -189,7 +189,7 @@ def test_what_the_efficiency_is_of_is_noted_where_it_may_mislead(
             left_run(of, launch.key, verdict)
     text = table_text(gather.facts(of))
     assert says in text
-    assert sum(note in text for note in ("no efficiency: ", "one GPU alone is GPU 0")) == bool(says)
+    assert sum(note in text for note in ("no efficiency: ", "one GPU alone is the first")) == bool(says)
 
 
 def test_verbs_take_a_study(finished: str, call: Call) -> None:

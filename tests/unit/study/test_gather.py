@@ -208,11 +208,15 @@ def test_an_efficiency_has_the_doubts_of_the_rate_of_one_gpu(tmp_path: Path) -> 
 
 
 def test_the_batch_of_a_launch_is_that_of_all_its_ranks(tmp_path: Path) -> None:
-    of = on_disk(tmp_path, study((2,), 1))
-    run = left_run(of, "g0002-full-r1", measured(50.0))
-    for rank, batch in enumerate((32, 96)):
-        leave(run, f"ranks/{rank}.report.json", msgspec.structs.replace(report(rank), batch_size=batch))
-    assert gather.facts(of).launches[0].batch == 64
+    of = on_disk(tmp_path, study((1, 2), 1))
+    for key, batches in (("g0001-full-r1", (64,)), ("g0002-full-r1", (32, 96))):
+        run = left_run(of, key, measured(50.0))
+        for rank, batch in enumerate(batches):
+            leave(run, f"ranks/{rank}.report.json", msgspec.structs.replace(report(rank), batch_size=batch))
+    now = gather.facts(of)
+    assert [each.batch for each in now.launches] == [64, 64]
+    assert "efficiency: the batches of its ranks differ by 200.0\u202f%" in in_words(now.points[1].doubts)
+    assert [each.batch_per_gpu for each in exported_of([of])] == [64, None]
 
 
 def test_solo_is_the_base_before_the_full_arm_of_one_gpu() -> None:

@@ -201,7 +201,10 @@ def test_a_link_in_a_run_directory_brings_no_other_file(tmp_path: Path) -> None:
     assert dict(files_of(run)) == {"ranks/0.start.json": b"{}"}
 
 
-def test_a_point_of_an_earlier_version_may_have_fewer_doubts_and_no_other() -> None:
-    key, now = "study.points.1.doubts", [{"code": "unequal"}, {"code": "gap"}]
-    assert difference([{"code": "gap"}], now, key) == ""
-    assert difference([{"code": "judged-anew"}], now, key) and difference([], now, "runs.0.doubts")
+def test_earlier_versions_said_doubts_in_other_words_and_of_a_point_others() -> None:
+    now = [{"code": "forced", "words": "as now"}, {"code": "disturbed", "words": "later"}]
+    for before in ([], [{"code": "gap", "words": "as then"}], now):
+        assert difference(before, now, "study.points.1.doubts") == ""
+    for key in ("runs.0.figure.doubts", "runs.0.doubts"):
+        assert difference([{"code": "forced", "words": "as then"}], now, key) == ""
+        assert difference(now[1:], now, key) and difference(None, now, key)
