@@ -387,5 +387,5 @@ def test_a_figure_against_a_reference_names_the_launches_that_are_missing_and_ho
     at_once = against(replace(point, launches=tuple(began)), reference, tmp_path)
     assert f"{began[0].run} and {began[1].run} ran at the same time" in in_words(at_once.doubts)
     elsewhere = [replace(each, nodes=frozenset([each.run])) for each in began]
-    apart = replace(point, launches=tuple(elsewhere))
-    assert "at the same time" not in in_words(apart.doubts), "a queue runs them at once"
+    of_queue = replace(point, launches=tuple(elsewhere)).doubts
+    assert "at the same time" not in in_words(of_queue), "a queue runs them at once"
