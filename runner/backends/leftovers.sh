@@ -28,7 +28,7 @@ is_own() {
     above=$at at=$at/${rest%%/*} rest=${rest#*/}
     case $at in */ | */.) at=$above && continue ;; */..) at=${above%/*} && continue ;; esac
     trusted=("${project[@]}")
-    [ -z "$(find "${above:-/}" -maxdepth 0 -perm -0002)" ] || trusted=()
+    [ -z "$(find "${above:-/}" -maxdepth 0 '(' -perm -0002 -o -perm -0020 ! '(' -name '' "${project[@]}" ')' ')')" ] || trusted=()
     [ -n "$(find "$at" -maxdepth 0 '(' -type l -o ! -perm -0002 -o -perm -1000 ')' '(' "${users[@]}" \
       -o -type d ! -perm -0002 '(' -name '' "${trusted[@]}" ')' ')')" ] || return
     [ -L "$at" ] || continue

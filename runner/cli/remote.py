@@ -80,7 +80,7 @@ def hand_on(words: Sequence[str]) -> int | None:
     """
     call = call_of(words)
     if call is None and words and words[0].partition("=")[0] == "--site":
-        name, _ = _without_site(words)
+        name, _ = _without("--site", words)
         loader.read_documents(name)  # raises where there is none
         fix = f"{PROGRAM} VERB --site {name}; what stands first is a site with `login`"
         raise UsageError(f"the site {name} has no login: it is an option of a verb", where="--site", fix=fix)
@@ -90,7 +90,7 @@ def hand_on(words: Sequence[str]) -> int | None:
 def call_of(words: Sequence[str]) -> Call | None:
     """What is to be handed on; None where nothing is."""
     at = words.index("--") if "--" in words else len(words)
-    named, rest = _without_site(words[:at])
+    named, rest = _without("--site", words[:at])
     if not rest or rest[0] not in _STARTS | _ASKS | _OTHERS or {"-h", "--help", "--help-all"} & {*rest}:
         return None
     with suppress(UsageError):  # the verb itself will say what is wrong
@@ -108,12 +108,12 @@ def call_of(words: Sequence[str]) -> Call | None:
     return None
 
 
-def _without_site(words: Sequence[str]) -> tuple[str, tuple[str, ...]]:
-    """The value of the first --site, and the other words."""
+def _without(option: str, words: Sequence[str]) -> tuple[str, tuple[str, ...]]:
+    """The value of an option where it is first, and the other words."""
     for at, word in enumerate(words):
-        if word.startswith("--site="):
+        if word.startswith(f"{option}="):
             return word.partition("=")[2], (*words[:at], *words[at + 1 :])
-        if word == "--site" and at + 1 < len(words):
+        if word == option and at + 1 < len(words):
             return words[at + 1], (*words[:at], *words[at + 2 :])
     return "", tuple(words)
 
@@ -134,10 +134,7 @@ def _handed_on(call: Call) -> int:
     sites = {f"sites/{name}.yaml": text for name, text in call.documents.items()}
     configuration = {"config.yaml": _configuration(call.site.name), **sites}
     config = files.key_of(*(part for each in sorted(configuration.items()) for part in each))[:16]
-    if call.verb == "serve" and "--notebook" in call.words:
-        from runner.jobs.service import check_kernels
-
-        check_kernels(Path.cwd())  # before it is copied: of what all files are this user's then
+    _check_working_directory(call)
     top, start, names = _working_files(call.verb)
     key = files.key_of(os.uname().nodename, str(top))[:8]
     home = f"{call.site.remote_dir}/{re.sub(r'[^A-Za-z0-9._-]+', '-', top.name)}-{key}"
@@ -178,6 +175,18 @@ def _handed_on(call: Call) -> int:
     if written and status in (0, 7):
         connection.fetch(there, written)
     return status if status >= 0 else 128 - status
+
+
+def _check_working_directory(call: Call) -> None:
+    """Refuse what would be refused here, before it is copied: all files are this user's then."""
+    if call.verb == "serve" and "--notebook" in call.words:
+        from runner.jobs.service import check_kernels
+
+        check_kernels(Path.cwd())
+    if recipe := _without("--recipe", call.words)[0]:
+        from runner.recipes.loader import directory_of
+
+        directory_of(recipe, Path.cwd())
 
 
 def _written(call: Call) -> list[str]:

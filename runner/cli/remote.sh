@@ -23,8 +23,9 @@ each=$base
 while [ "$each" ]; do
     above=${each%/*}
     of=$groups
-    [ -z "$(find "${above:-/}" -prune -perm -o=w)" ] || of=
     # shellcheck disable=SC2086  # words of find
+    [ -z "$(find "${above:-/}" -prune '(' -perm -o=w -o -perm -g=w ! '(' -name "" $groups ')' ')')" ] || of=
+    # shellcheck disable=SC2086
     [ "$(find "$each" -prune '(' ! -perm -o=w -o -perm -1000 ')' \
         '(' -user "$own" -o -uid "-${first:-1000}" -o ! -perm -o=w '(' -name "" $of ')' ')')" ] || {
         echo "error: others could exchange what is in $each; set XDG_CACHE_HOME to another directory of yours" >&2

@@ -89,6 +89,8 @@ def image_line(first: PlannedImage, plan: Plan) -> str:
     one, other = ((each.digest, "" if each.digest else f"{each.path}\0{each.sha256}") for each in (image, first))
     if one != other:
         return f"image: {image.pinned}, not the one that ran ({first.pinned})"
+    if not image.digest and not image.sha256:
+        return f"image: {image.pinned}, whose content is not known: it may be another one than in the first run"
     return f"image: {image.pinned}, the one that ran{', in another file' * (image.sha256 != first.sha256)}"
 
 

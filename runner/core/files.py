@@ -45,15 +45,16 @@ def closed_to_others(path: Path) -> Path | None:
     return real if path.is_absolute() else None
 
 
-def exchangeable_by(directory: Path, *, made: bool = False) -> str:
+def exchangeable_by(directory: Path, *, made: bool = False, used: bool = False) -> str:
     """Whose directory it is, or one above it or a link on the way there, in words, where another user could exchange
     what this one makes there, or lead it elsewhere; else empty. Who may write by the group, the owner trusts, but for
     the login's group in a directory that is not this user's: who has that may be anybody, and it counts as all. Trusted
     are root, accounts of the system, and those that RUNNER_TRUST names; of a directory above that others may not write
     to, also the owner where it is of a group that this user was put into (a project's; who has the same login group may
-    be anybody), and not where all may write: it may come from a place that gives its group away. What is not there yet
-    will be this user's, unless it was ``made``: then another user had theirs there, and took it away. Raises
-    RuntimeError: its links lead in circles.
+    be anybody), and not where all may write, or another group: it may come from a place that gives its group away. That
+    holds of ``directory``, too, where it is only ``used``, as a file. What is not there yet will be this user's, unless
+    it was ``made``: then another user had theirs there, and took it away. Raises RuntimeError: its links lead in
+    circles.
     """
     real = directory.resolve()
     for each in dict.fromkeys((real, *real.parents, *reversed(_way(directory)))):
@@ -71,7 +72,7 @@ def exchangeable_by(directory: Path, *, made: bool = False) -> str:
         place = above if is_link else status
         is_own = place.st_uid == os.geteuid()
         others_write = place.st_mode & stat.S_IWOTH or (not is_own and _all_may_write(place))
-        if not (is_link and not others_write) and _is_strangers(status, above, by_place=each != real):
+        if not (is_link and not others_write) and _is_strangers(status, above, by_place=used or each != real):
             whose = f"user {status.st_uid}'s{' link' if is_link else ''}"
         if not whose and others_write and not is_link and not status.st_mode & stat.S_ISVTX:
             whose = "everybody's to write to, or your login group's (no sticky bit)"
@@ -136,7 +137,9 @@ def _is_strangers(status: os.stat_result, above: os.stat_result, *, by_place: bo
     if is_trusted(status.st_uid):
         return False
     # In a container of an ordinary user, root and strangers look the same.
-    of_project = status.st_gid in _trusted()[2] and not (status.st_mode | above.st_mode) & stat.S_IWOTH
+    groups = _trusted()[2]
+    may_be_moved = above.st_mode & stat.S_IWOTH or (above.st_mode & stat.S_IWGRP and above.st_gid not in groups)
+    of_project = status.st_gid in groups and not status.st_mode & stat.S_IWOTH and not may_be_moved
     return not (by_place and (status.st_uid == unmapped_user() or of_project))
 
 

@@ -39,8 +39,9 @@ def state_dir() -> Path:
 
 def config_file() -> Path:
     """The user's own settings. ``RUNNER_CONFIG`` overrides ``~/.config/gpu-runner/config.yaml``."""
-    override = whole("RUNNER_CONFIG")
-    return Path(override) if override else _directory("", "XDG_CONFIG_HOME", ".config") / "config.yaml"
+    if override := whole("RUNNER_CONFIG"):
+        return check_settings(Path(override))
+    return _directory("", "XDG_CONFIG_HOME", ".config") / "config.yaml"
 
 
 def config_files() -> tuple[Path, ...]:
@@ -68,7 +69,18 @@ def configured(name: str) -> tuple[Path, ...]:
 def site_of_shell() -> str:
     """The site, or its file, that RUNNER_SITE names; empty for none. Raises UsageError: as ``whole``."""
     named = os.environ.get("RUNNER_SITE", "")
-    return whole("RUNNER_SITE") if is_site_file(named) else named
+    return str(check_settings(Path(whole("RUNNER_SITE")))) if is_site_file(named) else named
+
+
+def check_settings(file: Path) -> Path:
+    """A file that this user has named once for all commands. Raises RefusedError: since then it may have become another
+    user's, as in a scratch that is emptied.
+    """
+    with suppress(OSError):
+        if file.is_file() and (whose := files.exchangeable_by(file, used=True)):
+            fix = "name one of your own; RUNNER_TRUST=NAME,... trusts accounts of the site"
+            raise RefusedError(f"these settings are {whose}: they would be another user's", where=str(file), fix=fix)
+    return file
 
 
 def whole(variable: str) -> str:

@@ -165,6 +165,17 @@ def check_own(place: Path, fix: str = "name another directory") -> None:
         raise RefusedError(f"{place.name} is {whose}: what is there runs as you", where=str(place), fix=fix)
 
 
+def check_setup(setup: Setup) -> None:
+    """Refuse conda or an environment that a setup names and another user could exchange, as in a scratch that all may
+    write to: it is sourced. Raises RefusedError.
+    """
+    for name in (setup.conda, setup.activate.conda, setup.activate.virtualenv):
+        with suppress(OSError):
+            if name.startswith("/") and (whose := files.exchangeable_by(Path(name), used=True)):
+                fix = "name one of your own in the site's setup; RUNNER_TRUST=NAME,... trusts accounts of the site"
+                raise RefusedError(f"this is {whose}, and what is there runs as you", where=name, fix=fix)
+
+
 def beside(root: Path, name: str) -> Path:
     """Where something is kept for all environments beside ``root``; within that where others could put theirs there, or
     have. Raises OSError.

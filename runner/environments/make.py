@@ -201,6 +201,7 @@ def prove(
     Raises:
         RefusedError: it cannot be loaded. NotProvenError: the proof fails.
     """
+    directory.check_setup(setup)
     text = scripts.proof(setup, framework, programs(), env=env, mpi=mpi, nccl=nccl)
     output: list[str] = []
 

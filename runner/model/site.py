@@ -280,7 +280,7 @@ class SiteFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         needs: the user's values that every job needs.
         hints: one of these values -> how a user finds it out there, one line.
         applications: recipe name, or ``default`` -> the site's name for what it runs: ``{application}`` in a value.
-        published: program of its login nodes that lists fields and applications.
+        published: name, in PATH, of a program of its login nodes that lists fields and applications.
         account_suffix: what is appended to the account's name for GPU jobs.
         submit_below: directories below which jobs must be submitted; empty where any directory will do.
         home: the rules for home directories.

@@ -20,6 +20,7 @@ from runner.core.errors import RefusedError, RunnerError
 from runner.core.invocation import PROGRAM
 from runner.core.paths import home
 from runner.core.text import nearest
+from runner.environments.directory import check_setup
 from runner.model.backends import RUNTIMES, SCHEDULERS, runtime_programs
 from runner.model.request import Mount, Recipe, Request
 from runner.model.site import RuntimeAtSite, Site
@@ -53,6 +54,8 @@ def observe(
     plugin_problem, plugin_fix = _srun_plugin(site, choices.runtime)
     runs_here = on_this_machine and not facts.is_container
     lacks, fix = _environment_problem(recipe, image, runs_here=runs_here)
+    if image.environment is None:
+        check_setup(site.ways.get(choices.runtime, RuntimeAtSite()).setup)
     loads = loads_setup(site, choices.runtime, request, image)
     from_shell = not facts.is_container and not loads
     if not lacks and from_shell and request.starts_in is not None:
@@ -137,7 +140,8 @@ def _modules_of_shell() -> tuple[str, ...]:
 
 def unlisted(site: Site, values: Iterable[str]) -> tuple[tuple[str, str], ...]:
     """Of the values those that stand nowhere in the site's own list, each with the nearest there; none without one."""
-    done = answer_of(site.published) if site.published else None
+    is_path = "/" in site.published  # of a site's file that is not trusted yet, perhaps
+    done = answer_of(site.published) if site.published and not is_path else None
     words = set(re.findall(r"[\w.+-]+", done.out)) if done is not None else ()
     return tuple((value, nearest(value, words)) for value in values if words and value and value not in words)
 

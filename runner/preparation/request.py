@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -211,8 +212,10 @@ def _named(request: Request) -> Iterator[Path]:
     yield from map(Path, (*(each.source for each in request.mounts), *filter(None, [request.hostfile])))
     if request.recipe is not None and (recipe := loader.directory_of(request.recipe, directory)) is not None:
         yield recipe
-    words = (directory / word for word in (*request.program, *request.arguments) if not word.startswith("-"))
-    yield from filter(os.path.lexists, words)
+    values = [value for _, value in request.env if value]
+    words = [*request.program, *request.arguments, *values, *filter(None, [request.image, request.env_name])]
+    parts = (part for word in words for part in (word, *re.split("[=:,]", word)) if part and not part.startswith("-"))
+    yield from filter(os.path.lexists, dict.fromkeys(directory / part for part in parts))
 
 
 def check_directory(record: RequestRecord, what: str) -> None:

@@ -48,7 +48,8 @@ def read_config(path: Path | None = None) -> UserConfig:
     config = strict_yaml.layered(paths.config_files() if path is None else (path,), UserConfig)
     if path is None and paths.is_site_file(config.site):  # it counts from where it stands, not from where we are called
         file = where_configured("site").rsplit(":", 2)[0]
-        return msgspec.structs.replace(config, site=str(Path(file).absolute().parent / config.site))
+        site = paths.check_settings(Path(file).absolute().parent / config.site)
+        return msgspec.structs.replace(config, site=str(site))
     return config
 
 

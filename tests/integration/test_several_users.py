@@ -31,6 +31,7 @@ from runner.environments import collect, make
 from runner.environments import directory as environments
 from runner.environments.script import EnvironmentSpec, PackagesSpec
 from runner.figures.bundle import making
+from runner.figures.compare.references import default_file
 from runner.figures.report import gather, writing
 from runner.images import engine
 from runner.images import reference as references
@@ -523,8 +524,11 @@ def test_a_directory_that_is_another_users_since_is_not_submitted_from_again(pla
     (place / "project/train.py").touch()
     os.chown(place / "project/train.py", ALICE, ALICE)
     here = Request(gpus=2, directory=str(place / "project"))
-    above = msgspec.structs.replace(here, directory=str(place), program=("python3", "project/train.py"))
-    records = [run_as(ALICE, record_of, each, "s") for each in (here, above)]
+    above = msgspec.structs.replace(here, directory=str(place))
+    of_words = [("python3", "project/train.py"), ("python3", f"--code={place}/project/train.py"), ("x=project,.",)]
+    others = [msgspec.structs.replace(above, program=words) for words in of_words]
+    others.append(msgspec.structs.replace(above, env=(("PYTHONPATH", f"/usr/lib:{place}/project"),)))
+    records = [run_as(ALICE, record_of, each, "s") for each in (here, *others)]
     for record in records:
         run_as(ALICE, check_directory, record, "it")
     shutil.rmtree(place / "project")
@@ -536,7 +540,7 @@ def test_a_directory_that_is_another_users_since_is_not_submitted_from_again(pla
         else:
             os.chown(owned(place / "project", CAROL) / "..", 0, 0)
             (place / "project/train.py").touch()
-        for record in records[: 2 - is_link]:
+        for record in records[: 1 if is_link else None]:
             what = outcome_as(ALICE, check_directory, record, "it").what
             assert f"user {CAROL}'s" in what and "since it was submitted" in what
     run_as(ALICE, check_directory, run_as(ALICE, record_of, here, "s"), "it")  # she chose it
@@ -588,10 +592,11 @@ def test_an_engine_at_a_port_of_a_stranger_is_refused(place: Path) -> None:
         words = [*become(user), "/usr/bin/python3", "-c", serves]
         with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as child:
             assert child.stdout is not None
-            url = f"tcp://127.0.0.1:{int(child.stdout.readline())}"
-            what = outcome_as(ALICE, lambda at=url: str(engine.connect(at))).what
+            port = int(child.stdout.readline())
+            urls = (f"{host}:{port}" for host in ("tcp://127.0.0.1", "tcp://", "", "tcp://127.1", "TCP://0.0.0.0"))
+            said = [outcome_as(ALICE, lambda at=url: str(engine.connect(at))).what for url in urls]
             child.terminate()
-        assert ("no trusted user listens" in what) == (user == CAROL), what
+        assert all(("no trusted user listens" in what) == (user == CAROL) for what in said), said
 
 
 def test_a_strangers_repository_above_is_not_ones_own(place: Path) -> None:
@@ -855,7 +860,10 @@ def test_no_link_of_a_stranger_leads_to_where_things_are_kept(place: Path, monke
     script, shell = (SHELL / "cli/remote.sh").read_text(), SHELL / "backends/runtimes/shell"
     named = owned(place / "bin", 0) / "id"
     # Her login's group; a project's; one that it may have from another place, as all may write here; after newgrp(1).
-    cases = ((ALICE, ALICE, 0o755, False), (ALICE, GROUP, 0o755, True), (ALICE, GROUP, 0o1777, False))
+    cases = [(ALICE, ALICE, 0o755, False)] + [
+        (ALICE, GROUP, *each) for each in ((0o755, True), (0o1777, False), (0o3775, False))
+    ]
+    os.chown(lab.parent.parent, 0, ALICE)  # nor where others than the project's may write
     for login, group, mode, trusted in (*cases, (GROUP, GROUP, 0o755, False)):
         os.chown(lab.parent, CAROL, group)
         lab.parent.parent.chmod(mode)
@@ -880,6 +888,24 @@ def test_no_link_of_a_stranger_leads_to_where_things_are_kept(place: Path, monke
     monkeypatch.setattr(grp, "getgrgid", lambda _: SimpleNamespace(gr_name="alice"))
     assert run_as(ALICE, files.exchangeable_by, roots / "hers", groups=(GROUP,)) == "", "a user private group"
     monkeypatch.undo()
+    for variable, read in (("RUNNER_CONFIG", paths.config_file), ("RUNNER_SITE", paths.site_of_shell)):
+        for owner in (ALICE, CAROL):
+            own_file = shared / f"{variable}-{owner}.yaml"
+            own_file.touch()
+            os.chown(own_file, owner, owner)
+            monkeypatch.setenv(variable, str(own_file))
+            what = outcome_as(ALICE, read).what
+            assert ("these settings are user" in what) == (owner == CAROL)
+        monkeypatch.delenv(variable)
+    (shared / "references.yaml").touch()
+    os.chown(shared / "references.yaml", CAROL, CAROL)
+    monkeypatch.setenv("RUNNER_CONFIG", str(shared / f"RUNNER_CONFIG-{ALICE}.yaml"))
+    assert "references may be theirs" in outcome_as(ALICE, default_file).what
+    monkeypatch.delenv("RUNNER_CONFIG")
+    for owner in (ALICE, CAROL):
+        conda = owned(shared / f"conda-{owner}", owner)
+        what = outcome_as(ALICE, environments.check_setup, Setup(conda=str(conda))).what
+        assert ("what is there runs as you" in what) == (owner == CAROL)
     (home := owned(place / "home", ALICE, 0o700)).joinpath("image").write_text("x")
     for link in (shared / "link", shared / "above/thesis", place / "open/hers"):
         assert run_as(ALICE, files.exchangeable_by, link).startswith(("behind", "below"))

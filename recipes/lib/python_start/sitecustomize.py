@@ -102,6 +102,7 @@ def _watch_files(directory: str) -> None:
 
     SourceFileLoader: Any = sys.modules["_frozen_importlib_external"].SourceFileLoader  # importlib itself takes time
 
+    places = tuple(sys.path)  # without that of the program, or '' for where it is
     pid, base = os.getpid(), (os.getcwd(), time.time_ns(), dict(os.environ))
     read: dict[str, tuple[int, int]] = {}  # size, time of change in ns
     written: set[str] = set()
@@ -123,6 +124,8 @@ def _watch_files(directory: str) -> None:
             written.add(os.path.abspath(os.fsdecode(target)))
 
     def leave(*, measured: bool = False) -> None:
+        if not measured:  # at the end: modules that the program did not import are not taken from where it is
+            sys.path[:] = [each for each in places if each]
         from gpu_runner_inside import inputs  # PYTHONPATH ends with its place
 
         if os.getpid() == pid:

@@ -90,6 +90,16 @@ def test_it_changes_nothing_else(tmp_path: Path, program: Path) -> None:
     assert set(with_it) - set(without) <= {"sitecustomize", "__future__", "atexit"}
 
 
+def test_no_module_is_taken_from_where_a_program_is_that_it_does_not_import(tmp_path: Path, program: Path) -> None:
+    """It may be a scratch of all."""
+    place, env = prepared(tmp_path, program)
+    for name in ("hashlib", "gpu_runner_inside", "json"):
+        (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / name)!r}, 'w')")
+    ran([sys.executable, "-c", ""], env=env, cwd=tmp_path)
+    assert not [path for path in tmp_path.iterdir() if path.name in ("hashlib", "gpu_runner_inside", "json")]
+    assert list(Path(place).glob("ran-*"))
+
+
 @pytest.mark.parametrize(
     ("words", "env", "stays"),
     [([], {"RANK": "0"}, False), ([], {}, True), (["torchrun"], {"RANK": "0"}, True)],

@@ -32,7 +32,19 @@ _POLL_S = 0.5
 _LONGEST_PLACE = 107 - len("/serve-12345678/kernel-12345678-1234-1234-1234-123456789012-ipc-99")
 # What lies in the directory where the job starts may be another user's, and is no module of the server.
 _ELSEWHERE = "import os, sys; sys.path[:] = filter(None, sys.path);"
-_NOTEBOOK = f"{_ELSEWHERE} import runpy; runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)"
+_MODULE = f"{_ELSEWHERE} import runpy; runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)"
+# Nor is what lies beside a notebook, where its kernel starts; IPython lets the user's own cells import from there.
+_NOTEBOOK = f"""{_ELSEWHERE}
+try:
+    from jupyter_client.provisioning import local_provisioner as local
+    def launch(command, *, start=local.launch_kernel, **how):
+        if "-m" in command[:-1]:
+            command[command.index("-m"):command.index("-m") + 1] = ["-c", {_MODULE!r}]
+        return start(command, **how)
+    local.launch_kernel = launch
+except (ImportError, AttributeError):
+    pass
+{_MODULE}"""
 # As ``tensorboard``, whose every path begins with the token then, which prints that in no log. It writes it into a file
 # below TMPDIR, too, in a directory that in /tmp could be another user's; its faster reader of logs asks for no token.
 _TENSORBOARD = (

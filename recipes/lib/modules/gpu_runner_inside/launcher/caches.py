@@ -137,11 +137,12 @@ def _upwards(path: str) -> Iterator[str]:
 
 def _is_kept(path: str) -> bool:
     """Whether no other user can rename what is in it, as its owner can, too; of a user's own directory, its group is
-    trusted, and of a group that the user was put into (all may have that of the login), not where all may write above
-    it, the owner.
+    trusted, and of a group that the user was put into (all may have that of the login), not where others may write
+    above it, the owner.
     """
-    about, above = os.stat(path), os.stat(os.path.dirname(path))
-    of_project = not (about.st_mode | above.st_mode) & 0o002 and about.st_gid in _project_groups()
+    about, above, groups = os.stat(path), os.stat(os.path.dirname(path)), _project_groups()
+    is_closed = not above.st_mode & (0o002 if above.st_gid in groups else 0o022)
+    of_project = is_closed and not about.st_mode & 0o002 and about.st_gid in groups
     if about.st_uid not in (0, os.geteuid(), _unmapped()) and not of_project:
         return False
     others = 0o002 if about.st_uid == os.geteuid() else 0o022
