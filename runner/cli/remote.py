@@ -179,7 +179,7 @@ def _handed_on(call: Call) -> int:
 
 def _check_working_directory(call: Call) -> None:
     """Refuse what would be refused here, before it is copied: all files are this user's then."""
-    if call.verb == "serve" and "--notebook" in call.words:
+    if call.verb == "jupyter" or (call.verb == "serve" and "--notebook" in call.words):
         from runner.jobs.service import check_kernels
 
         check_kernels(Path.cwd())

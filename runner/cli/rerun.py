@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -41,7 +42,7 @@ def command(run: str, without: tuple[str, ...], **flags: Any) -> int:
     takes another. The code is your code as it is now; of a run with --snapshot it is the copy that ran, and --snapshot
     copies it as it is now. Relative paths mean the directory where RUN was submitted. What differs from RUN is printed.
     """
-    from runner.jobs.directory import is_linked
+    from runner.jobs.directory import index
     from runner.preparation.request import check_directory, check_foreign, image_of, repeated
 
     first = find(run)
@@ -50,7 +51,7 @@ def command(run: str, without: tuple[str, ...], **flags: Any) -> int:
     left_out = [_field(option) for option in without]
     record = recorded(first)
     request = repeated(record, changes, without=left_out, image=image_of(first.needed_plan()))
-    if is_linked(first):  # else the user has named it, whosever it is
+    if os.path.lexists(index() / first.run_id):  # else the user has named it, whosever it is
         check_directory(record, "the first run")
     check_foreign(request, changes)
     if request.snapshot and "snapshot" not in changes:

@@ -93,10 +93,16 @@ def is_first_come(directory: Path) -> bool:
 
 
 def is_put_by_stranger(status: os.stat_result, above: os.stat_result) -> bool:
-    """Of something and the directory above it, to which all may write, or those of the login's group."""
+    """Of something and the directory above it, to which all may write, or those of a group that is no project's."""
     if is_trusted(status.st_uid) or status.st_uid == unmapped_user():
         return False
-    return _all_may_write(above)
+    return _others_may_put(above)
+
+
+def _others_may_put(above: os.stat_result) -> bool:
+    """Whether users may make something there who are not in a group that this user was put into."""
+    of_project = above.st_gid in _trusted()[2]
+    return bool(above.st_mode & stat.S_IWOTH or (above.st_mode & stat.S_IWGRP and not of_project))
 
 
 def _all_may_write(status: os.stat_result) -> bool:
@@ -137,9 +143,8 @@ def _is_strangers(status: os.stat_result, above: os.stat_result, *, by_place: bo
     if is_trusted(status.st_uid):
         return False
     # In a container of an ordinary user, root and strangers look the same.
-    groups = _trusted()[2]
-    may_be_moved = above.st_mode & stat.S_IWOTH or (above.st_mode & stat.S_IWGRP and above.st_gid not in groups)
-    of_project = status.st_gid in groups and not status.st_mode & stat.S_IWOTH and not may_be_moved
+    is_closed = not status.st_mode & stat.S_IWOTH and not _others_may_put(above)
+    of_project = is_closed and status.st_gid in _trusted()[2]
     return not (by_place and (status.st_uid == unmapped_user() or of_project))
 
 

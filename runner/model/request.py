@@ -233,8 +233,8 @@ class RequestRecord(msgspec.Struct, frozen=True):
     """``request.json`` of a run, and in ``study.json``.
 
     Attributes:
-        site: that was used, where the request names none. of_others: what the request names, and other users could
-            exchange then.
+        site: that was used, where the request names none. of_others: ``PATH: WHOSE`` of what the request names, and
+            other users could exchange then.
     """
 
     request: Request

@@ -203,7 +203,8 @@ def _script(program: Sequence[str]) -> str | None:
 
 def record_of(request: Request, site: str) -> RequestRecord:
     """What is kept of a request; ``site``: that is used."""
-    return RequestRecord(request, site, tuple(str(path) for path in _named(request) if files.exchangeable_by(path)))
+    whose = ((path, files.exchangeable_by(path)) for path in _named(request))
+    return RequestRecord(request, site, tuple(f"{path}: {of}" for path, of in whose if of))
 
 
 def _named(request: Request) -> Iterator[Path]:
@@ -214,7 +215,9 @@ def _named(request: Request) -> Iterator[Path]:
         yield recipe
     values = [value for _, value in request.env if value]
     words = [*request.program, *request.arguments, *values, *filter(None, [request.image, request.env_name])]
-    parts = (part for word in words for part in (word, *re.split("[=:,]", word)) if part and not part.startswith("-"))
+    modules = [f"{word.partition('.')[0]}{end}" for word in words for end in ("", ".py")]  # python3 -m package.module
+    words += [part for word in words for part in re.split("[=:,]", word)] + modules
+    parts = (word for word in words if word not in ("", ".py") and not word.startswith("-"))
     yield from filter(os.path.lexists, dict.fromkeys(directory / part for part in parts))
 
 
@@ -233,7 +236,7 @@ def check_directory(record: RequestRecord, what: str) -> None:
             fix="submit from another directory; `show` prints the command line",
         ) from None
     for path in _named(request):
-        if str(path) not in record.of_others and (whose := files.exchangeable_by(path)):
+        if (whose := files.exchangeable_by(path)) and f"{path}: {whose}" not in record.of_others:
             became = f"this is {whose}, since {what} was submitted: it would run as you, or be mounted"
             fix = "submit anew, with what you mean; RUNNER_TRUST=NAME,... trusts accounts of the site"
             raise RefusedError(became, where=str(path), fix=fix)

@@ -525,7 +525,12 @@ def test_a_directory_that_is_another_users_since_is_not_submitted_from_again(pla
     os.chown(place / "project/train.py", ALICE, ALICE)
     here = Request(gpus=2, directory=str(place / "project"))
     above = msgspec.structs.replace(here, directory=str(place))
-    of_words = [("python3", "project/train.py"), ("python3", f"--code={place}/project/train.py"), ("x=project,.",)]
+    of_words = [
+        ("python3", "project/train.py"),
+        ("python3", "-m", "project.train"),
+        ("python3", f"--code={place}/project/train.py"),
+        ("x=project,.",),
+    ]
     others = [msgspec.structs.replace(above, program=words) for words in of_words]
     others.append(msgspec.structs.replace(above, env=(("PYTHONPATH", f"/usr/lib:{place}/project"),)))
     records = [run_as(ALICE, record_of, each, "s") for each in (here, *others)]
