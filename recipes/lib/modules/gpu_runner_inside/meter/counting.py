@@ -175,7 +175,8 @@ def samples_of(inputs: Iterable[Any], *, tokens: bool = False, time_major: bool 
 
     Args:
         inputs: tensors are those that have a shape; of a mapping its values; those of a list may only disagree.
-        tokens: all numbers of its largest tensor of whole numbers, unless those are a number of each sample. time_major: a layer takes (time, batch, ...).
+        tokens: all numbers of its largest tensor of whole numbers, unless those are one of each sample.
+            time_major: a layer takes (time, batch, ...).
 
     Returns:
         0 where the inputs do not show it.

@@ -431,7 +431,7 @@ def _are_places(given: Sequence[Any]) -> bool:
         return False
     if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
         return True  # it cannot be read
-    return torch.equal(only, torch.arange(len(only), dtype=only.dtype, device=only.device))
+    return bool(torch.equal(only, torch.arange(len(only), dtype=only.dtype, device=only.device)))
 
 
 def _tensors(inputs: Any) -> Iterator[torch.Tensor]:

@@ -305,7 +305,7 @@ def _ranks_of(module: Any) -> float:
     """How many reduce their gradients by it; infinite where it does not say."""
     groups = [getattr(module, name, None) for name in ("process_group", "_inter_node_pg")]  # of FSDP one or both
     sizes = [each.size() for each in groups if each is not None] or [getattr(module, "dp_world_size", math.inf)]
-    return math.prod(sizes)
+    return float(math.prod(sizes))
 
 
 def is_worker() -> bool:
