@@ -198,7 +198,8 @@ class Report(msgspec.Struct, frozen=True):
             shapes of the ``inputs``, ``compiled``, ``activation checkpointing``; of the window
             ``mean size of a sample`` (numbers in the inputs) and ``forward passes of a step``; of what is unknown none,
             or empty.
-        data_parallel: DDP, FSDP, DeepSpeed or Horovod was seen, which give each rank a batch of its own; None: unknown.
+        data_parallel: DDP, FSDP, DeepSpeed or Horovod of all ranks was seen, which give each a batch of its own; None:
+            unknown.
         samples_seen: of the window, the first dimensions of what the model was given, summed; None: not known.
         batch_seen: the batch is the first dimension of what the model was given, not the stated one.
         batch_stated: what the script or --meter-batch states of a step; None: nothing.

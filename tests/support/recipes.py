@@ -78,14 +78,14 @@ NOT_CHECKED = {
     "accumulated_in_what_is_wrapped", "accumulation_left_out", "adversarial_and_stated", "awkward",
     "by_a_part_or_frozen", "compiled_around", "compiled_step", "compiled_whole", "experts_in_a_list",
     "private_and_stated", "projected_and_stated",
-    "perturbed_and_stated_of_two_ranks", "projected_divided_and_stated", "shared_trunk", "stated_too_small",
+    "perturbed_and_stated_of_two_ranks", "projected_divided_and_stated", "prompted", "shared_trunk", "stated_too_small",
     "time_as_long_as_the_batch", "time_as_long_as_the_first_batches", "time_major_and_stated", "time_stated",
     "time_stated_and_written", "time_stated_for_a_class", "unlabelled_without_loss", "within_torchscript",
 }  # fmt: skip
 BESIDE = {"by_turns", "actor_and_critic", "adversarial", "adversarial_apart", "adversarial_and_stated"}
 BY_INPUT = {"encoders_by_turns"}  # in doubt, though a batch is stated
 NOT_SEEN = {"compiled_optimizer_unseen"}
-CHECKPOINTED = {"recomputed", "recomputed_in_part"}
+CHECKPOINTED = {"recomputed", "recomputed_in_part", "recomputed_without_its_holder"}
 LARGEST = 0.02  # difference from the script's own count
 BUCKET = 25 << 20  # bytes of DistributedDataParallel's
 

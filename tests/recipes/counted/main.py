@@ -832,6 +832,44 @@ def checkpointed(*, reentrant: bool) -> Script:
 
 
 @script("hook")
+def recomputed_without_its_holder() -> Script:
+    """Lightning's modules hold a network so; torch ends the repeated pass by an error. A step takes two passes."""
+    holder = nn.ModuleDict({"net": net()})
+    optimizer = sgd(holder)
+    yield stated(holder, optimizer)
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        for _ in range(2):
+            of_batch(lambda images: checkpoint(holder["net"], images, use_reentrant=False)).backward()
+        optimizer.step()
+        yield 2 * BATCH
+
+
+@script(f"hook {BATCH}")
+def prompted() -> Script:
+    """A prompt of as many places as the batch has samples is all that is trained; some batches are smaller."""
+    model, prompt = net(), nn.Embedding(BATCH, WIDTH)
+    model.requires_grad_(False)
+
+    def loss(step: int) -> torch.Tensor:
+        places = prompt(torch.arange(BATCH)).mean(0)
+        return of_batch(lambda images: model(images + places), ninth_smaller(step))
+
+    return loop(prompt, loss, samples=ninth_smaller)
+
+
+@script("script")
+def frozen_collector() -> Script:
+    """What wraps the model is found before the first step's end, and not after."""
+    model = net()
+    training = simple(ddp(model), trained=model)
+    yield next(training) | {"model": model}
+    for taken in training:
+        gc.freeze()
+        yield taken
+
+
+@script("hook")
 def recomputed_in_part() -> Script:
     class Halves(nn.Module):
         def __init__(self) -> None:

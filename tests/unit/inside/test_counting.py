@@ -136,6 +136,8 @@ IDS = tensor(8, 5, dtype="torch.int64")
         ([tensor(35, 20)], {"time_major": True}, 0),
         ([IDS, tensor(8, dtype="torch.int64"), tensor(8, 1, 5, 5)], {"tokens": True}, 40),
         ([tensor(8, 5)], {"tokens": True}, 0),
+        ([tensor(8, 50, 3), tensor(8, dtype="torch.int64")], {"tokens": True}, 0),  # frames, and their lengths
+        ([tensor(40, dtype="torch.int64"), tensor(9, dtype="torch.int32")], {"tokens": True}, 40),  # packed
     ],
 )
 def test_samples_that_inputs_show(inputs: list[Any], ways: dict[str, bool], samples: int) -> None:

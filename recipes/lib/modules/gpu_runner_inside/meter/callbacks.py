@@ -26,6 +26,8 @@ def lightning(begin: Any, batch_size: int, stated: dict[str, Any]) -> Any:
         _batches: list[int]
 
         def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+            if self.meter is not None and self.meter.active:
+                self.meter.replace()  # another fit
             values = {"accumulate": trainer.accumulate_grad_batches, **stated}
             optimizer = trainer.optimizers[0] if trainer.optimizers else None
             self.meter = begin(batch_size=batch_size, model=pl_module, optimizer=optimizer, **values)
@@ -91,12 +93,20 @@ def keras(begin: Any, batch_size: int, stated: dict[str, Any]) -> Any:
         """Counts the batches."""
 
         meter: Meter | None = None
+        _done = 0  # batches of this epoch
 
         def on_train_begin(self, logs: Any = None) -> None:  # noqa: ARG002, Keras gives it by name
+            if self.meter is not None and self.meter.active:
+                self.meter.replace()  # another fit
             self.meter = begin(batch_size=batch_size, **stated)
 
+        def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
+            self._done = 0
+
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002
+            done = min(batch + 1, self.params.get("steps") or batch + 1)  # several by steps_per_execution
+            batches, self._done = done - self._done, done
             if self.meter is not None:
-                self.meter.step()
+                self.meter.step(batches * batch_size)
 
     return MeterCallback()

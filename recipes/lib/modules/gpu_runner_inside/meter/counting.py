@@ -175,7 +175,8 @@ def samples_of(inputs: Iterable[Any], *, tokens: bool = False, time_major: bool 
 
     Args:
         inputs: tensors are those that have a shape; of a mapping its values; those of a list may only disagree.
-        tokens: all numbers of its largest tensor of whole numbers. time_major: a layer takes (time, batch, ...).
+        tokens: all numbers of its largest tensor of whole numbers, unless those are one of each sample.
+            time_major: a layer takes (time, batch, ...).
 
     Returns:
         0 where the inputs do not show it.
@@ -183,7 +184,9 @@ def samples_of(inputs: Iterable[Any], *, tokens: bool = False, time_major: bool 
     flat = _flat(inputs)
     if tokens:
         whole = [each for each in flat if str(getattr(each, "dtype", "")).endswith(("int32", "int64"))]
-        return max((math.prod(map(int, each.shape)) for each in whole), default=0)
+        most = max((tuple(map(int, each.shape)) for each in whole), key=math.prod, default=(0,))
+        are_lengths = len(most) == 1 and any(len(_shape(each)) > 1 and _shape(each)[0] == most[0] for each in flat)
+        return 0 if are_lengths else math.prod(most)
     sizes = {int(length) for each in flat for length in _shape(each)[: 2 if time_major else 1]}
     listed = {int(_shape(one)[0]) for each in flat if isinstance(each, (list, tuple)) for one in each if _shape(one)}
     return sizes.pop() if len(sizes) == 1 and listed <= sizes else 0

@@ -367,7 +367,7 @@ class Meter:
         """
         training, own_channel = self._training, self._channel
         assert own_channel is not None
-        if world.size == 1 or not training.parameters or (self.settings.sharded and not training.sharded):
+        if world.size == 1 or not training.parameters or self.settings.sharded:
             return None, False
         seen = {"gathered": gathered, "own": training.gradients, "look": training.reduction}
         looks = own_channel.gather("reduction", seen)

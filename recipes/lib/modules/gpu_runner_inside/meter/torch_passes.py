@@ -116,6 +116,7 @@ class Passes:
         self._attached: list[tuple[Any, Any]] = []  # a module, and what was compiled in its place
         self._outer: set[int] = set()  # identities of those that nothing holds that is looked at
         self._running: Any = None  # the module whose pass is under way; after an error, until the step's end
+        self._running_in = -1  # which backward pass
         _hide_from_torchscript()
         self._attach()
 
@@ -125,7 +126,8 @@ class Passes:
         """
         for model in self._models:
             module = outermost(model)
-            self._outer.add(id(module))
+            if not any(module is one for one, _ in self._attached):  # else its wrapper is not found any more
+                self._outer.add(id(module))
             while module is not None:
                 compiled = getattr(module, "_compiled_call_impl", None)
                 if not any(module is one and compiled is other for one, other in self._attached):
@@ -171,9 +173,12 @@ class Passes:
         return None
 
     def _before(self, module: Any, inputs: Any, named: Any) -> None:
+        backward = _backward()
+        if self._running_in not in (-1, backward):  # activation checkpointing leaves a pass that it repeats by an error
+            self._running = None
         if self._running is not None and id(module) not in self._outer:  # within it, or a copy on another device
             return
-        self._running = module
+        self._running, self._running_in = module, backward
         given = (*inputs, *named.values()) if named else inputs
         try:
             shapes = [(each.shape, each.dtype) for each in given if isinstance(each, torch.Tensor)]
@@ -184,7 +189,7 @@ class Passes:
                     self.shapes = own if self.shapes in (None, own) else VARYING
         except Exception:  # a shape that cannot be read
             self._shown, self._shapes = self._show(given), None
-        if (backward := _backward()) != -1:
+        if backward != -1:
             self._solves = self._solves or backward == self._repeated_in  # as adjoint methods do, which take no more
             self._repeated_in = backward
             self._repeated.append(self._shown)
@@ -234,7 +239,8 @@ class Passes:
         """A pass with these inputs."""
         samples, across, numbers = 0, NONE.across, 0
         with suppress(Exception):  # a tensor without a shape that can be read
-            samples = 0 if _is_of_one_sample() else samples_of(given, tokens=self._tokens, time_major=self._time_major)
+            hides = _is_of_one_sample() or _are_places(given)
+            samples = 0 if hides else samples_of(given, tokens=self._tokens, time_major=self._time_major)
             across, numbers = across_of(given), numbers_of(given)
         return Step(1, samples, samples, across, numbers=numbers)
 
@@ -416,6 +422,16 @@ def _is_of_one_sample() -> bool:
         layers = torch._C._functorch.get_interpreter_stack() or ()
         return any(each.key() == torch._C._functorch.TransformType.Vmap for each in layers)
     return False
+
+
+def _are_places(given: Sequence[Any]) -> bool:
+    """Whether a model takes numbered places alone, as an embedding of positions does, and no samples."""
+    only = given[0] if len(given) == 1 else None
+    if not isinstance(only, torch.Tensor) or only.dtype not in (torch.int32, torch.int64) or only.dim() != 1:
+        return False
+    if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+        return True  # it cannot be read
+    return bool(torch.equal(only, torch.arange(len(only), dtype=only.dtype, device=only.device)))
 
 
 def _tensors(inputs: Any) -> Iterator[torch.Tensor]:

@@ -8,6 +8,7 @@ BatchNorm statistics and random state stay as they are.
 from __future__ import annotations
 
 import gc
+import math
 import os
 import platform
 import resource
@@ -275,9 +276,11 @@ class TorchTraining:
 
     @property
     def data_parallel(self) -> bool:
-        """Whether something was seen that gives each rank a batch of its own."""
+        """Whether something was seen that gives each rank a batch of its own: not those of a pipeline's stage alone."""
         modules = [] if self._model is None else modules_of(outermost(self._model))
-        return any(base.__name__ in _DATA_PARALLEL for each in modules for base in type(each).__mro__)
+        having = [each for each in modules if any(base.__name__ in _DATA_PARALLEL for base in type(each).__mro__)]
+        meshes = [each.device_mesh.size() for each in self.parameters if hasattr(each, "device_mesh")]
+        return any(max(meshes, default=_ranks_of(each)) >= _world().size for each in having)
 
     def versions(self, here: World) -> dict[str, Any]:
         """Of what computed."""
@@ -296,6 +299,13 @@ class TorchTraining:
             self._passes.close()
         if self._stepped is not None:
             self._stepped.remove()
+
+
+def _ranks_of(module: Any) -> float:
+    """How many reduce their gradients by it; infinite where it does not say."""
+    groups = [getattr(module, name, None) for name in ("process_group", "_inter_node_pg")]  # of FSDP one or both
+    sizes = [each.size() for each in groups if each is not None] or [getattr(module, "dp_world_size", math.inf)]
+    return float(math.prod(sizes))
 
 
 def is_worker() -> bool:
