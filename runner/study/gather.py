@@ -465,12 +465,13 @@ def _are_sessions(own: Iterable[Span], base: Iterable[Span], pauses: Sequence[fl
     each well apart, as where ``--resume`` of another day measured a whole size: what changed meanwhile is in the
     efficiency, and not in its interval.
     """
-    times = [[each.began_s for each in side if each.began_s] for side in (own, base)]
-    if not all(times):
+    sides = [[each for each in side if each.began_s] for side in (own, base)]
+    if not all(sides):
         return False
-    first, second = sorted(times, key=max)
-    is_apart = len(first) > 1 < len(second) and min(second) - max(first) > _SESSION_S
-    sessions, others = ({bisect_right(pauses, time) for time in side} for side in times)
+    first, second = sorted(sides, key=lambda side: max(each.began_s for each in side))
+    between_s = min(each.began_s for each in second) - max(max(each.began_s, each.ended_s) for each in first)
+    is_apart = len(first) > 1 < len(second) and between_s > _SESSION_S
+    sessions, others = ({bisect_right(pauses, each.began_s) for each in side} for side in sides)
     return is_apart or sessions.isdisjoint(others)
 
 

@@ -61,7 +61,7 @@ def side(text: str) -> Side:
         launch = each.launch
         if launch.arm != "full" or not set(chosen) <= set(launch.settings):
             continue
-        point = launch.gpus, tuple(pair for pair in launch.settings if pair not in chosen)
+        point = launch.gpus, _left(launch.settings, chosen)
         if each.state == "proven":
             proven[point].append(measured_launch(Run(Path(each.directory)), seen))
         else:
@@ -97,12 +97,17 @@ def _side_of_runs(name: str, runs: Sequence[Run]) -> Side:
 def _unequal(now: StudyFacts, chosen: Setting) -> dict[tuple[int, Setting], tuple[Doubt, ...]]:
     """What the launches of each point do not have in common."""
     return {
-        (each.gpus, tuple(pair for pair in each.settings if pair not in chosen)): tuple(
+        (each.gpus, _left(each.settings, chosen)): tuple(
             doubt for doubt in each.doubts if doubt.code == "unequal" and not doubt.words.startswith("efficiency")
         )
         for each in now.points
         if each.arm == "full" and set(chosen) <= set(each.settings)
     }
+
+
+def _left(settings: Setting, chosen: Setting) -> Setting:
+    """Those that are not chosen, by name: which was given first makes no other point."""
+    return tuple(sorted(pair for pair in settings if pair not in chosen))
 
 
 def _chosen_settings(text: str) -> tuple[str, Setting]:

@@ -44,8 +44,8 @@ def _as_now(before: re.Match[str]) -> str:
 
 
 def _rounded(verdict: Verdict) -> tuple[str, ...]:
-    """Its remarks with one digit, as until 2026-11-29."""
-    return tuple(_FIGURE.sub(lambda found: f"{found[1]}{float(found[2]):.1f}", each) for each in verdict.remarks)
+    """Its remarks without the figures that had one digit until 2026-11-29; they are in the verdict, too."""
+    return tuple(_FIGURE.sub(lambda found: found[1], each) for each in verdict.remarks)
 
 
 def proven_run(root: Path, redacted: dict[str, str]) -> BundledRun:

@@ -168,7 +168,7 @@ def _check_different(launches: Iterable[MeasuredLaunch]) -> None:
 
 
 def _pairs(first: Side, second: Side) -> list[tuple[Setting, PointLaunches, PointLaunches]]:
-    if len(first.points) == len(second.points) == 1:
+    if len(first.points) == len(second.points) == 1 and not (first.missing or second.missing):
         ((key, one),), ((other_key, two),) = first.points.items(), second.points.items()
         return [(key[1] if key == other_key else (), one, two)]
     common = [key for key in first.points if key in second.points]
