@@ -239,8 +239,8 @@ UNEXAMINED: dict[str, Any] = {
             "times smaller; else give each a sampler, or a seed"),
         ({"inputs_checksum": lambda rank: str(rank // 3)}, "ranks 0, 1, 2 took the same first batch: if they share one "
             "batch, the true figure is 2 times smaller; else give each a sampler, or a seed"),
-        (UNEXAMINED | {"data_parallel": False}, "neither DDP nor FSDP of all ranks was seen: if ranks share batches, the "
-            "true figure is 4 times smaller at most"),
+        (UNEXAMINED | {"data_parallel": False}, "neither DDP nor FSDP of all ranks was seen: if ranks share batches, "
+            "the true figure is 4 times smaller at most"),
         *((changes, "") for changes in (
             UNEXAMINED | {"data_parallel": True}, UNEXAMINED, {"data_parallel": False},
             {"inputs_checksum": per_rank("i")},

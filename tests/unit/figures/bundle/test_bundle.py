@@ -201,7 +201,7 @@ def test_a_link_in_a_run_directory_brings_no_other_file(tmp_path: Path) -> None:
     assert dict(files_of(run)) == {"ranks/0.start.json": b"{}"}
 
 
-def test_earlier_versions_said_doubts_in_other_words_and_of_a_point_others() -> None:
+def test_doubts_of_earlier_versions_have_other_words_and_a_point_had_others() -> None:
     now = [{"code": "forced", "words": "as now"}, {"code": "disturbed", "words": "later"}]
     for before in ([], [{"code": "gap", "words": "as then"}], now):
         assert difference(before, now, "study.points.1.doubts") == ""
