@@ -18,6 +18,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 
+from runner.core.errors import UsageError
 from runner.core.files import sha256, tree_hash
 from runner.core.hide import hidden_command, hidden_value, is_secret_name
 from runner.core.text import first_of, rate
@@ -492,6 +493,13 @@ def copy_among(runs: Iterable[tuple[str, Identity]]) -> tuple[str, str] | None:
             if (first := seen.setdefault(mark, name)) != name:
                 return first, name
     return None
+
+
+def check_launches(runs: Iterable[tuple[str, Identity]]) -> None:
+    """A launch counts once, also where its run directory was copied. Raises UsageError: two are one."""
+    if twice := copy_among(runs):
+        what = f"{' and '.join(twice)} are one launch: the same ranks began at the same instant, or took the same times"
+        raise UsageError(what, fix=FIX)
 
 
 class Difference(msgspec.Struct, frozen=True):

@@ -23,6 +23,7 @@ _THROTTLING = (
 )
 _LOWERED = 0.99  # of the product's own limit
 _OTHERS = 0.05  # of a processor, on average over the window
+_MANY = 0.25  # of what the run itself used
 _POWER_ROOM = 1.5
 _MOST = 4  # names in one remark
 
@@ -44,7 +45,7 @@ def remarks(evidence: Evidence) -> Iterable[str]:
         for index, summary in used:
             for cause in _of_gpu(summary, _state(begin, index, summary), _state(end, index, summary), links):
                 causes.setdefault(cause, []).append(f"GPU {index} of {record.host}")
-        for cause in _of_processors(evidence, begin, end):
+        for cause, _ in _of_processors(evidence, begin, end):
             causes.setdefault(cause, []).append(record.host)
         if record.xids:
             numbers = ", ".join(str(xid) for xid in sorted(set(record.xids)))
@@ -54,18 +55,15 @@ def remarks(evidence: Evidence) -> Iterable[str]:
 
 
 def disturbance(evidence: Evidence) -> str:
-    """What made GPUs slower for a while, so that the figure is not that of a quiet machine; empty for nothing."""
-    used = [
-        (summary, _state(end, index, summary))
-        for record in _of_this_run(evidence)
-        if (end := record.window_end) is not None
-        for index, summary in _used(evidence, record)
-    ]
+    """What made it slower for a while, so that the figure is not that of a quiet machine; empty for nothing."""
+    ended = [(record, record.window_begin, end) for record in _of_this_run(evidence) if (end := record.window_end)]
+    used = [(each, _state(end, at, each)) for record, _, end in ended for at, each in _used(evidence, record)]
     causes = {
         "its GPUs throttled": any(summary.throttled.get(reason) for summary, _ in used for reason in _THROTTLING),
         "others computed on its GPUs": any(state.processes_foreign for _, state in used),
     }
-    return "; ".join(cause for cause, holds in causes.items() if holds)
+    of_nodes = (words for _, begin, end in ended if begin for _, words in _of_processors(evidence, begin, end))
+    return "; ".join(dict.fromkeys((*(cause for cause, holds in causes.items() if holds), *filter(None, of_nodes))))
 
 
 def unseen(evidence: Evidence) -> Iterable[str]:
@@ -228,15 +226,17 @@ def _of_gpu(summary: GpuSummary, begin: GpuState, end: GpuState, links: int) -> 
             yield f"{most - sum(end.nvlinks)} of its {most} NVLinks are down"
 
 
-def _of_processors(evidence: Evidence, begin: WindowEnd, end: WindowEnd) -> Iterable[str]:
+def _of_processors(evidence: Evidence, begin: WindowEnd, end: WindowEnd) -> Iterable[tuple[str, str]]:
+    """Causes, and in words without a node's figures what of them disturbed the run; empty where it is a note alone."""
     span_s = end.monotonic_s - begin.monotonic_s
     first, last = begin.processors, end.processors
     if first.throttles is not None and last.throttles is not None and last.throttles > first.throttles:
-        yield f"its processors were throttled by heat ({last.throttles - first.throttles} events)"
+        yield f"its processors were throttled by heat ({last.throttles - first.throttles} events)", ""
     if first.quota_throttled_s is not None and last.quota_throttled_s is not None:
         quota_s = last.quota_throttled_s - first.quota_throttled_s
         if quota_s > 0.01 * span_s:
-            yield f"a limit on processor time kept ranks waiting for {quota_s:.1f} s in all"
+            cause = "a limit on processor time kept ranks waiting"
+            yield f"{cause} for {quota_s:.1f} s in all", cause
     if evidence.plan.device != "cpu" or span_s <= 0.0:
         return
     if None in (first.busy_s, last.busy_s, first.own_s, last.own_s):
@@ -244,4 +244,5 @@ def _of_processors(evidence: Evidence, begin: WindowEnd, end: WindowEnd) -> Iter
     busy, own = (last.busy_s or 0.0) - (first.busy_s or 0.0), (last.own_s or 0.0) - (first.own_s or 0.0)
     others = (busy - own) / span_s
     if others > _OTHERS:
-        yield f"others used {others:.1f} processors on average in the window"
+        disturbs = "others computed on its processors" if others * span_s > _MANY * own else ""
+        yield f"others used {others:.1f} processors on average in the window", disturbs

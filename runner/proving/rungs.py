@@ -11,6 +11,7 @@ from functools import partial
 from statistics import median
 
 from runner.core.text import counted
+from runner.model.figure import figure_of, in_words
 from runner.model.verdict import BETWEEN_GPUS, ProvenGpu, Verdict
 from runner.proving.facts import (
     AllreduceFacts,
@@ -236,9 +237,10 @@ def _no_tf32(ladder: Ladder, earlier: Earlier) -> str:
 
 def _measured(ladder: Ladder, _earlier: Earlier, outcomes: Sequence[JobOutcome]) -> Judgement:
     verdict = outcomes[0].verdict
-    if verdict.outcome != "measured" or verdict.images_per_s is None:
-        raise FailedError(f"verdict {verdict.outcome}", *verdict.reasons[:3])
+    require(_rate_faults(verdict))
     figures: Figures = {"images_per_s": verdict.images_per_s, "steady": verdict.steady}
+    if (figure := figure_of(verdict, "full")) is not None and (doubts := in_words(figure.doubts, labelled=True)):
+        figures["doubts"] = doubts
     if verdict.precision is not None:
         figures["images_per_s_low"], figures["images_per_s_high"] = verdict.precision
     return Judgement("passed", label=ladder.label or verdict.demonstration, figures=figures, proven=verdict.proven)

@@ -13,9 +13,8 @@ from runner.core.text import counted, first_of, gpus_text, instead, settings_tex
 from runner.figures.compare.launches import MeasuredLaunch, PointLaunches, compare_point
 from runner.figures.compare.references import against, is_near, may_fit, none_fits, read_references, reference_for
 from runner.jobs.comparison import (
-    FIX,
     beside_each_other,
-    copy_among,
+    check_launches,
     differences,
     facts_for,
     first_difference,
@@ -61,7 +60,7 @@ def compare_sides(
     if shared:
         raise UsageError(f"{min(shared)} is on both sides", fix="compare different runs")
     every = [launch for _, one, two in pairs for launch in (*one.launches, *two.launches)]
-    _check_different(every)
+    check_launches((each.run, each.identity) for each in every)
     misfits = dict.fromkeys(each for _, one, two in pairs for each in _misfits(one.launches, two.launches))
     findings = tuple(
         msgspec.structs.replace(each, severity="warn", forced=True) if each.code in codes else each for each in misfits
@@ -93,7 +92,7 @@ def compare_with_references(side: Side, margin: float, file: Path) -> Compared:
     if not chosen:
         raise none_fits(every[0].launches[0], references, file)
     launches = [launch for point, _ in chosen for launch in point.launches]
-    _check_different(launches)
+    check_launches((each.run, each.identity) for each in launches)
     findings = tuple(
         dict.fromkeys(finding for point, _ in chosen for finding in _repeats("A", beside_each_other(point.launches)))
     )
@@ -155,16 +154,6 @@ def _repeats(name: str, side: Sequence[MeasuredLaunch]) -> Iterator[Finding]:
             fix = "give launches of one and the same job, as `rerun` or `scale --repeats` make them"
             yield Finding(_REPEATS, "refuse", what, fix)
             return
-
-
-def _check_different(launches: Iterable[MeasuredLaunch]) -> None:
-    """A launch counts once, also where its run directory was copied."""
-    twice = copy_among((each.run, each.identity) for each in launches)
-    if twice is not None:
-        raise UsageError(
-            f"{' and '.join(twice)} are one launch: the same ranks began at the same instant, or took the same times",
-            fix=FIX,
-        )
 
 
 def _pairs(first: Side, second: Side) -> list[tuple[Setting, PointLaunches, PointLaunches]]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from runner.core.text import percent, settings_text
+from runner.core.text import efficiency, percent, settings_text
 from runner.figures.report.picture import WIDTH, Drawing, Markup, shortened, tag, text_at, ticks
 from runner.model.report import RankFacts
 from runner.model.study import Loss
@@ -146,7 +146,7 @@ def losses(rows: Sequence[Loss]) -> Drawing:
         body += _part(place, 2, y - 10, 22, 13)
         body.append(text_at(f"{name}{f', {row.note}' if row is not None and row.note else ''}", 32, y))
         if row is not None:
-            body.append(text_at(percent(row.loss.value), WIDTH - 4, y, "t value", "end"))
+            body.append(text_at(efficiency(row.loss.value), WIDTH - 4, y, "t value", "end"))
     return bottom + 44 + 20 * len(names), body
 
 
@@ -161,7 +161,7 @@ def _bar(loss: Loss, y: float, x: Callable[[float], float], names: Sequence[str]
         if wide >= _SLIVER:
             yield from _part(names.index(row.name), x(start), y, wide, _BAR)
     total = sum(row.loss.value for row in loss.rows)
-    yield text_at(percent(total), x(max(right, 0.0)) + 6, y + _BAR / 2 + 4, "t value halo")
+    yield text_at(efficiency(total), x(max(right, 0.0)) + 6, y + _BAR / 2 + 4, "t value halo")
     if setting:
         yield text_at(setting, _LEFT, y - 3, "t quiet halo")
 

@@ -262,11 +262,11 @@ def _losses(study: StudyFacts, report: Report) -> Iterator[Picture]:
     last = known[-1]
     worst = max(last.rows, key=lambda row: row.loss.value)
     at = ", ".join(filter(None, (gpus_text(last.gpus), settings_text(last.settings))))
-    says = f"At {at} {percent(sum(row.loss.value for row in last.rows))} of the ideal is lost"
+    says = f"At {at} {efficiency(sum(row.loss.value for row in last.rows))} of the ideal is lost"
     if worst.loss.value > 0.0:
         is_sure = worst.loss.low is None or worst.loss.low > 0.0
         about = "" if is_sure else f"; 95 %: {tables.interval(worst.loss)}"
-        says += f"; the largest part is {worst.name} ({percent(worst.loss.value)}{about})"
+        says += f"; the largest part is {worst.name} ({efficiency(worst.loss.value)}{about})"
     table = for_page(tables.loss_columns(), tables.losses_of(known)[:MOST_ROWS])
     what = "Stacked bars over the number of GPUs."
     yield _picture(report, "loss", "Where the rest goes", f"{says}.", what, losses(known), table)

@@ -91,7 +91,7 @@ def _of_point(study: StudyFacts, point: PointFacts, details: Sequence[RunReport]
 def _largest_loss(loss: Loss) -> Highlight:
     """The part that takes most. Whose interval holds 0 may take nothing, and is not named as the cause."""
     worst = max(loss.rows, key=lambda row: row.loss.value)
-    sure, takes = interval(worst.loss), percent(worst.loss.value)
+    sure, takes = interval(worst.loss), efficiency(worst.loss.value)
     if worst.loss.value <= 0.0:
         return Highlight("Largest loss", "none", f"{worst.name} takes {takes} of the ideal, and no part more")
     if worst.loss.low is not None and worst.loss.low <= 0.0:

@@ -44,6 +44,18 @@ def of_nodes(*records: NodeRecord, **changes: Any) -> Evidence:
     return changed(watched={record.node_rank: record for record in records}, **changes)
 
 
+@pytest.mark.parametrize(
+    ("last", "words"),
+    [
+        ({}, ""), ({"throttles": 9}, ""), ({"busy_s": 107.0}, ""),
+        ({"busy_s": 112.2}, "others computed on its processors"),
+        ({"quota_throttled_s": 3.0}, "a limit on processor time kept ranks waiting"),
+    ],
+)  # fmt: skip
+def test_what_kept_ranks_waiting_is_a_doubt_of_the_figure(last: dict[str, Any], words: str) -> None:
+    assert judge(cpu(**last)).disturbed == words
+
+
 def changed_gpu(end: dict[str, Any] | None = None, summary: dict[str, Any] | None = None, **begin: Any) -> Evidence:
     return of_nodes(watched(0), watched(1, end, summary, **begin))
 

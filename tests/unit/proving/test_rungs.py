@@ -354,6 +354,8 @@ def test_a_rung_fails_with_its_reason_and_shows_no_figure(
 # a rung, what its jobs left, and figures that it shows; None: it shows no such figure
 SHOWN: tuple[tuple[str, tuple[JobOutcome, ...], dict[str, Any]], ...] = (
     ("main-fp32", (MEASURED,), {"images_per_s": 1000.0}),
+    ("main-fp32", (JobOutcome(Verdict("measured", images_per_s=1.0, forced=("too-long",))),),
+     {"doubts": "forced: too-long; cannot tell whether steady; no interval"}),
     ("allreduce-n", (allreduce(),), {"bus_67108864_bytes_gb_per_s": 67.108864, "bus_4_bytes_gb_per_s": None}),
     ("allreduce-1", (step_outcome("allreduce", {**ALLREDUCE, "size": 1}, ranks=1, nccl_processes=1),),
      {"allreduce_67108864_bytes_s": 0.001, "bus_67108864_bytes_gb_per_s": None}),

@@ -100,6 +100,22 @@ def test_studies_are_compared_point_by_point(tmp_path: Path, capsys: pytest.Capt
     assert [round(point["change"], 1) for point in found["points"]] == [-0.5, -0.5]
 
 
+def test_a_point_is_its_settings_in_any_order_and_no_other_point(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (first, second) = ((("batch-size", "10"), ("fp16", "")), (("fp16", ""), ("batch-size", "10")))
+    launched(tmp_path, "before", {"": 1.0}, settings=(first,))
+    launched(tmp_path, "after", {"": 0.5}, first=20, settings=(second,))
+    (point,) = compared(capsys, "before", "after")["points"]
+    assert point["settings"] == ["batch-size=10", "fp16="]
+    for name, lost in (("one", "true"), ("other", "false")):
+        of = launched(tmp_path, name, {"false": 1.0, "true": 1.2}, first=40)
+        for repeat in (1, 2, 3):
+            of.runs(f"g0004-full-{lost}-r{repeat}")[0].write("verdict.json", Verdict("not-proven", ("why",)))
+    assert runner(["compare", "one", "other"]) == Exit.USAGE
+    assert "A has 4 GPUs with fp16=false; B has 4 GPUs with fp16=true" in capsys.readouterr().err
+
+
 def test_studies_that_ran_in_turns_get_a_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     launched(tmp_path, "old", {"": 1.0}, settings=((),))
     launched(tmp_path, "new", {"": 0.8}, first=1, settings=((),))

@@ -52,8 +52,8 @@ def test_what_is_below_the_expectation_is_shown_with_its_cause(study: StudyFacts
     ("loss", "value", "says"),
     [
         (Estimate(0.095, -0.182, 0.371), "cannot tell", "it may be nothing; 95 %: \N{MINUS SIGN}18.2 % to 37.1 %"),
-        (Estimate(-0.01, -0.02, -0.005), "none", "takes \N{MINUS SIGN}1.0 % of the ideal, and no part more"),
-        (Estimate(0.02), "coordination", "takes 2.0 % of the ideal"),
+        (Estimate(-0.01, -0.02, -0.005), "none", "takes \N{MINUS SIGN}1.00 % of the ideal, and no part more"),
+        (Estimate(0.02), "coordination", "takes 2.00 % of the ideal"),
     ],
 )
 def test_no_part_is_named_as_the_cause_that_may_take_nothing(

@@ -229,7 +229,7 @@ def test_an_attribution_that_gains_is_drawn_to_the_left() -> None:
     gain, cost, *_ = ((float(each.attributes["x"]), float(each.attributes["width"])) for each in bars)
     assert gain[0] + gain[1] == pytest.approx(cost[0], abs=0.02)
     assert cost[1] == pytest.approx(2.5 * gain[1], rel=0.01)
-    assert "\N{MINUS SIGN}2.0\u202f%" in [text.text for text in parsed(picture.svg).all("text")]
+    assert "\N{MINUS SIGN}2.00\u202f%" in [text.text for text in parsed(picture.svg).all("text")]
 
 
 def test_without_attribution_and_without_figures_the_page_says_why() -> None:
