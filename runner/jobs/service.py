@@ -27,7 +27,9 @@ Kind = Literal["notebook", "tensorboard", "command"]
 Reach = Literal["here", "ssh", "tcp"]
 TOKEN, PLACE, _SOCKET = "serve/token", "serve/place.json", "serve/socket"  # see serve.py of gpu_runner_inside
 _LONGEST_PATH = 107 - len("/20261127-160000--1.99/")  # bytes of a Unix socket's (unix(7)), but for the run directory's
-_LOCAL_PORT = 8888  # of the person's machine
+# Of the person's machine, where others may listen, too: at this address alone, and no tunnel means no page.
+_LOCAL = "127.0.0.1:8888"
+_OR_FAIL = ("-o", "ExitOnForwardFailure=yes")
 _ANSWERS_S = 20.0
 
 
@@ -86,8 +88,8 @@ def check_kernels(directory: Path) -> None:
 def directions(run: Run, place: Place, reach: Reach, kind: Kind, token: str) -> tuple[str, str]:
     """The command of the tunnel on a person's machine, and what to open in the browser there."""
     hops = ("-J", login(), f"{login_name()}@{_node(run)}") if reach == "ssh" else (login(),)
-    tunnel = shlex.join(("ssh", "-N", "-L", f"{_LOCAL_PORT}:{_listening(run, place)}", *hops))
-    return tunnel, f"http://localhost:{_LOCAL_PORT}/{f'{token}/' if kind == 'tensorboard' else f'?token={token}'}"
+    tunnel = shlex.join(("ssh", "-N", *_OR_FAIL, "-L", f"{_LOCAL}:{_listening(run, place)}", *hops))
+    return tunnel, f"http://{_LOCAL}/{f'{token}/' if kind == 'tensorboard' else f'?token={token}'}"
 
 
 def login() -> str:

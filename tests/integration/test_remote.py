@@ -241,7 +241,11 @@ def test_the_tunnel_to_a_server_goes_from_here_and_an_interrupt_ends_its_job(lap
     child = laptop.start("serve", "--gpus=1", "--", *words)
     out, err = child.stdout, child.stderr
     assert out is not None and err is not None
-    line = until(lambda: re.match(r"ssh -N -L 8888:\S+ nodea\n", out.readline()), "the tunnel", timeout_s=120)
+    line = until(
+        lambda: re.match(r"ssh -N -o ExitOnForwardFailure=yes -L 127.0.0.1:8888:\S+ nodea\n", out.readline()),
+        "the tunnel",
+        timeout_s=120,
+    )
     assert line and "?token=$(ssh nodea 'cat " in out.readline()
     until(lambda: "Ctrl-C" in err.readline(), "it serves")
     child.send_signal(signal.SIGINT)

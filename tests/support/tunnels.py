@@ -93,7 +93,7 @@ def served(cluster: Box, runner: Runner, runtime: str, ssh: bool | None, *words:
         terminal, port = Terminal([*argv, *words], env, cwd), str(free_port())
         terminal.until("Ctrl-C here ends its job")
         waited_s = time.time() - (mine.newest() / "ranks/0.start.json").stat().st_mtime
-        line, url = re.findall(r"(ssh -N .*|http://localhost:\d+/\S+)\r", re.sub(r"\b8888\b", port, terminal.seen))
+        line, url = re.findall(r"(ssh -N .*|http://127.0.0.1:\d+/\S+)\r", re.sub(r"\b8888\b", port, terminal.seen))
         child = subprocess.Popen([program, *shlex.split(line)[1:]], stdin=subprocess.DEVNULL)
         try:
             until(lambda: socket.socket().connect_ex(("127.0.0.1", int(port))) == 0, "the tunnel")
