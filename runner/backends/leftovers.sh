@@ -10,10 +10,11 @@ enroot_data() {
 
 # Whether no other user can exchange what is in a directory, or lead it elsewhere: it is root's or this user's; so are
 # those above it and the links on the way, or they are the system's (login.defs), of a user whom RUNNER_TRUST names, or of
-# a project (others may write neither there nor above it, and it has a group of the user's). In a container of an
+# a project (others may write neither there nor above it, and it has a group of the user's). All may write, too, where
+# the login's group may, unless it is the user's alone. In a container of an
 # ordinary user, root and strangers look the same.
 is_own() {
-  local at first count above login rest target unknown=0 system users project=() trusted
+  local at first count above login rest target unknown=0 system users project=() trusted open=(-perm -0002)
   read -r first _ count </proc/self/uid_map
   [ "$first$count" = 04294967295 ] || unknown=$(cat /proc/sys/kernel/overflowuid)
   case $(stat -L -c %u -- "$1") in 0 | "$unknown" | "$(id -u)") ;; *) return 1 ;; esac
@@ -22,14 +23,16 @@ is_own() {
   for at in $(tr , " " <<<"${RUNNER_TRUST:-}"); do ! id -- "$at" >/dev/null || users+=(-o -user "$at"); done
   # Without a name here, as in many containers, the login's group is not known.
   ! login=$(id -g -- "$(id -un)") || for at in $(id -G); do [ "$at" = "$login" ] || project+=(-o -group "$at"); done
+  [ -z "$login" ] || [ "$(id -gn -- "$(id -un)")" = "$(id -un)" ] ||
+    open+=(-o -perm -0020 -group "$login" ! -user "$(id -u)")
   at='' rest=$(realpath -s -- "$1")/
   for _ in {1..1000}; do # directories and links by which it is found: links may lead in circles
     [ -n "$rest" ] || return 0
     above=$at at=$at/${rest%%/*} rest=${rest#*/}
     case $at in */ | */.) at=$above && continue ;; */..) at=${above%/*} && continue ;; esac
     trusted=("${project[@]}")
-    [ -z "$(find "${above:-/}" -maxdepth 0 '(' -perm -0002 -o -perm -0020 ! '(' -name '' "${project[@]}" ')' ')')" ] || trusted=()
-    [ -n "$(find "$at" -maxdepth 0 '(' -type l -o ! -perm -0002 -o -perm -1000 ')' '(' "${users[@]}" \
+    [ -z "$(find "${above:-/}" -maxdepth 0 '(' "${open[@]}" ')')" ] || trusted=()
+    [ -n "$(find "$at" -maxdepth 0 '(' -type l -o ! '(' "${open[@]}" ')' -o -perm -1000 ')' '(' "${users[@]}" \
       -o -type d ! -perm -0002 '(' -name '' "${trusted[@]}" ')' ')')" ] || return
     [ -L "$at" ] || continue
     target=$(readlink -- "$at") rest=$target/$rest at=$above

@@ -183,7 +183,8 @@ def _check_working_directory(call: Call) -> None:
         from runner.jobs.service import check_kernels
 
         check_kernels(Path.cwd())
-    if recipe := _without("--recipe", call.words)[0]:
+    at = call.words.index("--") if "--" in call.words else len(call.words)
+    if recipe := _without("--recipe", call.words[:at])[0]:
         from runner.recipes.loader import directory_of
 
         directory_of(recipe, Path.cwd())

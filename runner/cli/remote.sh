@@ -16,17 +16,19 @@ done
 # Above it as exchangeable_by of runner/core/files.py has it, which is not here yet.
 first=$(awk '$1 == "UID_MIN" { print $2 }' /etc/login.defs 2>/dev/null || true)
 groups=
+open='-perm -o=w'
 if login=$(id -g "$(id -un 2>/dev/null)" 2>/dev/null); then # `id -g` may be of newgrp(1)
     for each in $(id -G); do [ "$each" = "$login" ] || groups="$groups -o -group $each"; done
+    [ "$(id -gn "$(id -un)" 2>/dev/null)" = "$(id -un)" ] || open="$open -o -perm -g=w -group $login ! -user $own"
 fi
 each=$base
 while [ "$each" ]; do
     above=${each%/*}
     of=$groups
     # shellcheck disable=SC2086  # words of find
-    [ -z "$(find "${above:-/}" -prune '(' -perm -o=w -o -perm -g=w ! '(' -name "" $groups ')' ')')" ] || of=
+    [ -z "$(find "${above:-/}" -prune '(' $open ')')" ] || of=
     # shellcheck disable=SC2086
-    [ "$(find "$each" -prune '(' ! -perm -o=w -o -perm -1000 ')' \
+    [ "$(find "$each" -prune '(' ! '(' $open ')' -o -perm -1000 ')' \
         '(' -user "$own" -o -uid "-${first:-1000}" -o ! -perm -o=w '(' -name "" $of ')' ')')" ] || {
         echo "error: others could exchange what is in $each; set XDG_CACHE_HOME to another directory of yours" >&2
         exit 4

@@ -51,7 +51,7 @@ def exchangeable_by(directory: Path, *, made: bool = False, used: bool = False) 
     the login's group in a directory that is not this user's: who has that may be anybody, and it counts as all. Trusted
     are root, accounts of the system, and those that RUNNER_TRUST names; of a directory above that others may not write
     to, also the owner where it is of a group that this user was put into (a project's; who has the same login group may
-    be anybody), and not where all may write, or another group: it may come from a place that gives its group away. That
+    be anybody), and not where all may write: it may come from a place that gives its group away. That
     holds of ``directory``, too, where it is only ``used``, as a file. What is not there yet will be this user's, unless
     it was ``made``: then another user had theirs there, and took it away. Raises RuntimeError: its links lead in
     circles.
@@ -92,24 +92,30 @@ def is_first_come(directory: Path) -> bool:
     return True
 
 
+def may_be_put(path: Path) -> bool:
+    """Of what is not there, whether all may write to where it, or what shall hold it, would be made."""
+    with suppress(OSError):
+        above = next(each for each in (path, *path.parents) if os.path.lexists(each))
+        return above != path and above.stat().st_uid != os.geteuid() and _all_may_write(above.stat())
+    return False
+
+
 def is_put_by_stranger(status: os.stat_result, above: os.stat_result) -> bool:
-    """Of something and the directory above it, to which all may write, or those of a group that is no project's."""
+    """Of something and the directory above it, to which all may write, or those of the login's group."""
     if is_trusted(status.st_uid) or status.st_uid == unmapped_user():
         return False
-    return _others_may_put(above)
-
-
-def _others_may_put(above: os.stat_result) -> bool:
-    """Whether users may make something there who are not in a group that this user was put into."""
-    of_project = above.st_gid in _trusted()[2]
-    return bool(above.st_mode & stat.S_IWOTH or (above.st_mode & stat.S_IWGRP and not of_project))
+    return _all_may_write(above)
 
 
 def _all_may_write(status: os.stat_result) -> bool:
     """Or those of the login's group; not of one that is one user's alone."""
+    import pwd
+
     if status.st_mode & stat.S_IWOTH or not status.st_mode & stat.S_IWGRP:
         return bool(status.st_mode & stat.S_IWOTH)
     of_login = {os.getegid(), *os.getgroups()} - _trusted()[2]
+    with suppress(KeyError):  # also where newgrp(1) took it away
+        of_login.add(pwd.getpwuid(os.geteuid()).pw_gid)
     return status.st_gid in of_login and not _is_private_group(status.st_gid)
 
 
@@ -143,7 +149,7 @@ def _is_strangers(status: os.stat_result, above: os.stat_result, *, by_place: bo
     if is_trusted(status.st_uid):
         return False
     # In a container of an ordinary user, root and strangers look the same.
-    is_closed = not status.st_mode & stat.S_IWOTH and not _others_may_put(above)
+    is_closed = not status.st_mode & stat.S_IWOTH and not _all_may_write(above)
     of_project = is_closed and status.st_gid in _trusted()[2]
     return not (by_place and (status.st_uid == unmapped_user() or of_project))
 

@@ -63,7 +63,7 @@ def configured(name: str) -> tuple[Path, ...]:
     """
     named = config_file() if os.environ.get("RUNNER_CONFIG") else None
     beside = ((each, found) for each in config_files() for found in sorted(each.parent.glob(name)))
-    return tuple(found for each, found in beside if each != named or not files.exchangeable_by(found))
+    return tuple(found for each, found in beside if each != named or not files.exchangeable_by(found, used=True))
 
 
 def site_of_shell() -> str:
@@ -77,9 +77,9 @@ def check_settings(file: Path) -> Path:
     user's, as in a scratch that is emptied.
     """
     with suppress(OSError):
-        if file.is_file() and (whose := files.exchangeable_by(file, used=True)):
+        if file.is_file() and files.is_first_come(file):
             fix = "name one of your own; RUNNER_TRUST=NAME,... trusts accounts of the site"
-            raise RefusedError(f"these settings are {whose}: they would be another user's", where=str(file), fix=fix)
+            raise RefusedError("these settings are another user's, where all may write", where=str(file), fix=fix)
     return file
 
 

@@ -10,8 +10,9 @@ import pwd
 import re
 import shlex
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 
 import msgspec
@@ -165,15 +166,15 @@ def check_own(place: Path, fix: str = "name another directory") -> None:
         raise RefusedError(f"{place.name} is {whose}: what is there runs as you", where=str(place), fix=fix)
 
 
-def check_setup(setup: Setup) -> None:
-    """Refuse conda or an environment that a setup names and another user could exchange, as in a scratch that all may
-    write to: it is sourced. Raises RefusedError.
+def check_setup(setup: Setup, lines: Iterable[Iterable[str]] = ()) -> None:
+    """Refuse what a setup, or ``lines`` of a job's, name and a stranger has put, or could put, into a place where all
+    may write, as a scratch: it is sourced. Raises RefusedError.
     """
-    for name in (setup.conda, setup.activate.conda, setup.activate.virtualenv):
-        with suppress(OSError):
-            if name.startswith("/") and (whose := files.exchangeable_by(Path(name), used=True)):
-                fix = "name one of your own in the site's setup; RUNNER_TRUST=NAME,... trusts accounts of the site"
-                raise RefusedError(f"this is {whose}, and what is there runs as you", where=name, fix=fix)
+    named = (setup.conda, setup.activate.conda, setup.activate.virtualenv, *setup.use, *chain.from_iterable(lines))
+    for path in (Path(name) for name in named if name.startswith("/")):
+        if files.is_first_come(path) or files.may_be_put(path):
+            fix = "name one of your own in the site's setup; RUNNER_TRUST=NAME,... trusts accounts of the site"
+            raise RefusedError("what is there runs as you, and may be another user's", where=str(path), fix=fix)
 
 
 def beside(root: Path, name: str) -> Path:

@@ -31,6 +31,7 @@ _START_S = 60.0
 _STOP_S = 30.0
 _CGROUP_PARENT = "gpu-runner-engine"
 _NAMESPACE = "gpu-runner"
+_HERE = "tcp://"  # what docker-py makes of it is http://
 # A daemon's fixed places on the host; the private one mounts its own directories over them.
 _FIXED_PLACES = (Path("/run/containerd"), Path("/run/docker"))
 _CREATED = "made"  # the file that lists those which the host did not have before this engine
@@ -39,6 +40,7 @@ _CREATED = "made"  # the file that lists those which the host did not have befor
 def _open_client(url: str, *, where: str) -> docker.DockerClient:
     """A client of the engine, which has answered. ``where``: what named the URL, for messages."""
     import docker
+    import docker.constants
     import docker.utils
     import requests
 
@@ -48,7 +50,10 @@ def _open_client(url: str, *, where: str) -> docker.DockerClient:
     try:
         base = _trusted(str(docker.utils.parse_host(url, False, False)), where)
         # Builds and exports are silent for minutes: the timeout is for one read, in seconds.
-        client = docker.DockerClient(base_url=base, timeout=900, use_ssh_client=url.startswith("ssh://"))
+        some = docker.constants.MINIMUM_DOCKER_API_VERSION  # else it would ask for its own before the next line
+        client = docker.DockerClient(base, version=some, timeout=900, use_ssh_client=url.startswith("ssh://"))
+        client.api.trust_env = not base.startswith(_HERE)  # no proxy on the way to this machine
+        client.api._version = client.api._retrieve_server_version()  # type: ignore[attr-defined]
         client.ping()
     except (docker.errors.DockerException, requests.exceptions.RequestException, OSError) as error:
         denied = "ermission denied" in str(error)
@@ -76,7 +81,7 @@ def _trusted(base: str, where: str) -> str:
     scheme, _, rest = base.partition("://")
     if scheme == "http" and is_here(netloc := rest.partition("/")[0]):
         login, at, host = netloc.rpartition("@")
-        return f"tcp://{login}{at}{ensure_own_port(host)}:{urlsplit(f'//{host}').port}"
+        return f"{_HERE}{login}{at}{ensure_own_port(host)}:{urlsplit(f'//{host}').port}"
     if scheme == "http+unix" and (whose := exchangeable_by(Path(rest))):
         raise RefusedError(f"the engine's socket is {whose}", where=where, fix="name one of the system, or of your own")
     return base

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from itertools import islice
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -480,9 +481,9 @@ def at_once(spans: Iterable[Span]) -> list[tuple[str, str]]:
     return pairs
 
 
-def together_doubts(spans: Iterable[Span]) -> tuple[Doubt, ...]:
-    """Of figures of launches that ran at once, and may have waited for each other."""
-    return tuple(Doubt("unequal", f"{one} and {other} ran at the same time") for one, other in at_once(spans)[:1])
+def together_doubts(pairs: Iterable[tuple[str, str]]) -> tuple[Doubt, ...]:
+    """Of figures of launches that ran ``at_once``, and may have waited for each other: the first two are named."""
+    return tuple(Doubt("unequal", f"{one} and {other} ran at the same time") for one, other in islice(pairs, 1))
 
 
 def copy_among(runs: Iterable[tuple[str, Identity]]) -> tuple[str, str] | None:

@@ -57,7 +57,7 @@ CHAIN_END = "ended"  # of a chain, too: why no attempt follows; its attempts (ch
 _MAY_HAVE_BEEN_SLOW = ("failed", "cancelled", "not-proven", "ran")  # also of a time limit, or its program's own
 _BY_ITSELF = ("FAILED", "COMPLETED")  # an end that no scheduler has made, whatever the program's last words say
 _ID = re.compile(r"\d{8}-\d{6}-(?P<name>.+)-\d+(\.\d+)?\Z")  # STAMP-NAME-RANKS, and a number where that was taken
-_OF_STUDY = re.compile(rf"[^\0]*/[^/\0]+/{LAUNCHES}/g\d{{4}}-[^/\0]+/[^/\0]+\Z")  # whatever its directory is called
+_OF_STUDY = re.compile(rf"[^\0]*/[^/\0]+/{LAUNCHES}/g\d{{4,}}-[^/\0]+/[^/\0]+\Z")  # whatever its directory is called
 _JOB_ID = re.compile(r"[A-Za-z0-9][\w.+\[\]-]{0,200}\Z", re.ASCII)  # one alone, and no option of a client
 _RECORD = re.compile(r"(0|[1-9][0-9]{0,8})\.([a-z]+)\.json\Z")  # one name for each rank
 

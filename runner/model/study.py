@@ -173,6 +173,7 @@ class LaunchFacts(FigureKeys, frozen=True):
         arms: of its verdict (``Verdict.arms``).
         batch: samples of a rank in a step, as the ranks recorded them, the mean of the window and of all; None where
             one recorded none, and of a figure in steps. batch_apart: the largest of the ranks' over the smallest.
+            batch_varies: steps differ in it.
     """
 
     launch: Launch
@@ -189,6 +190,7 @@ class LaunchFacts(FigureKeys, frozen=True):
     arms: tuple[ArmFigure, ...] = ()
     batch: float | None = None
     batch_apart: float = 1.0
+    batch_varies: bool = False
 
 
 class PointFacts(msgspec.Struct, frozen=True):

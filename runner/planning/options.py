@@ -108,12 +108,14 @@ def options_of(program: Sequence[str]) -> dict[str, str]:
 
 def is_given(given: str | None, wanted: str) -> bool:
     """Whether an option has a value: a flag without one is true, and false where it is missing; numbers by value."""
+    if given == wanted:
+        return True
     if given is None or given == "":
         return wanted.lower() == ("true" if given == "" else "false") or (given is None and wanted.lower() == "null")
     try:
-        return given == wanted or float(given) == float(wanted)
+        return float(given) == float(wanted)
     except ValueError:
-        return False
+        return wanted.lower() in ("true", "false") and given.lower() == wanted.lower()
 
 
 def arms(program: Sequence[str], options: Container[str]) -> tuple[RunArm, ...]:

@@ -55,7 +55,8 @@ def observe(
     runs_here = on_this_machine and not facts.is_container
     lacks, fix = _environment_problem(recipe, image, runs_here=runs_here)
     if image.environment is None:
-        check_setup(site.ways.get(choices.runtime, RuntimeAtSite()).setup)
+        way = site.ways.get(choices.runtime, RuntimeAtSite())
+        check_setup(way.setup, (*way.load, (site.ssh.config,)))
     loads = loads_setup(site, choices.runtime, request, image)
     from_shell = not facts.is_container and not loads
     if not lacks and from_shell and request.starts_in is not None:
@@ -141,7 +142,7 @@ def _modules_of_shell() -> tuple[str, ...]:
 def unlisted(site: Site, values: Iterable[str]) -> tuple[tuple[str, str], ...]:
     """Of the values those that stand nowhere in the site's own list, each with the nearest there; none without one."""
     is_path = "/" in site.published  # of a site's file that is not trusted yet, perhaps
-    done = answer_of(site.published) if site.published and not is_path else None
+    done = answer_of(site.published, cwd=Path("/")) if site.published and not is_path else None
     words = set(re.findall(r"[\w.+-]+", done.out)) if done is not None else ()
     return tuple((value, nearest(value, words)) for value in values if words and value and value not in words)
 

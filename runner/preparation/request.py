@@ -207,6 +207,9 @@ def record_of(request: Request, site: str) -> RequestRecord:
     return RequestRecord(request, site, tuple(f"{path}: {of}" for path, of in whose if of))
 
 
+_WITHIN = re.compile(r"/[^\s=:,;'\"&|()<>]+")  # whole paths in any word
+
+
 def _named(request: Request) -> Iterator[Path]:
     """What it runs and mounts, and where."""
     yield (directory := Path(request.directory))
@@ -216,7 +219,7 @@ def _named(request: Request) -> Iterator[Path]:
     values = [value for _, value in request.env if value]
     words = [*request.program, *request.arguments, *values, *filter(None, [request.image, request.env_name])]
     modules = [f"{word.partition('.')[0]}{end}" for word in words for end in ("", ".py")]  # python3 -m package.module
-    words += [part for word in words for part in re.split("[=:,]", word)] + modules
+    words += [part for word in words for part in (*re.split(r"[=:,\s]", word), *_WITHIN.findall(word))] + modules
     parts = (word for word in words if word not in ("", ".py") and not word.startswith("-"))
     yield from filter(os.path.lexists, dict.fromkeys(directory / part for part in parts))
 

@@ -107,6 +107,8 @@ def with_bases(document: Document) -> tuple[Document, ...]:
     documents = [document]
     while base := _extended(documents[-1]):
         path = _path(base, Path(documents[-1].name).parent, _where_extended(documents[-1]))
+        if paths.is_site_file(base) and not files.is_first_come(Path(documents[-1].name)):
+            paths.check_settings(path)  # of a file that is not a stranger's itself, which the user has named
         if path.resolve() in {Path(each.name).resolve() for each in documents}:
             break
         documents.append(strict_yaml.read(path))

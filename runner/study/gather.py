@@ -30,6 +30,7 @@ from runner.jobs.comparison import (
     Batch,
     Ran,
     Span,
+    at_once,
     batch_of,
     beside_each_other,
     ran_with,
@@ -282,7 +283,8 @@ def points(study: Study, launches: Sequence[LaunchFacts]) -> tuple[PointFacts, .
     kinds = {setting: scaling(study, setting, launches) for setting in study.settings}
     order = sorted(groups, key=lambda point: (study.settings.index(point[0]), point[1], study.arms.index(point[2])))
     spans = {each.launch.key: _span(each) for each in launches if each.state == "proven"}
-    return tuple(_point(study, point, groups, rates, kinds[point[0]], spans) for point in order)
+    pairs = at_once(spans.values())
+    return tuple(_point(study, point, groups, rates, kinds[point[0]], spans, pairs) for point in order)
 
 
 def scaling(study: Study, setting: Setting, launches: Iterable[LaunchFacts]) -> tuple[Scaling | None, str]:
@@ -303,7 +305,8 @@ def scaling(study: Study, setting: Setting, launches: Iterable[LaunchFacts]) -> 
         if max(batches) <= SAME_BATCH * min(batches):
             apart = max(batches) / min(batches)
             ranks = max(each.batch_apart for each in proven) if kind == "weak" else 1.0
-            of_ranks = f"the batches of its ranks differ by {percent(ranks - 1.0)}" if ranks > ONE_BATCH else ""
+            alike = SAME_BATCH if any(each.batch_varies for each in proven) else ONE_BATCH
+            of_ranks = f"the batches of its ranks differ by {percent(ranks - 1.0)}" if ranks > alike else ""
             return kind, f"its batches differ by {percent(apart - 1.0)}" if apart > ONE_BATCH else of_ranks
     shown = ", ".join(f"{batch:.6g} on {gpus_text(gpus)}" for gpus, batch in sizes.items())
     return (
@@ -400,6 +403,7 @@ def _point(
     rates: Mapping[_Point, _Rates],
     kind: tuple[Scaling | None, str],
     spans: Mapping[str, Span],
+    pairs: Iterable[tuple[str, str]],
 ) -> PointFacts:
     setting, gpus, arm = point
     own, launches = rates[point], groups[point]
@@ -420,7 +424,8 @@ def _point(
     own_doubts = [Doubt("unequal", f"efficiency: {each}") for each in (about, lacks) if scaled and each]
     own_doubts += spread_doubts(values)
     ran, ran_alone = ([spans[key] for each in side if (key := each.launch.key) in spans] for side in (launches, alone))
-    own_doubts += together_doubts(ran)
+    runs = {each.run for each in ran}
+    own_doubts += together_doubts(pair for pair in pairs if runs & {*pair})
     of_one = _efficiency(study, own, gpus, base) if scaled else None
     if of_one and _are_sessions(ran, ran_alone, _pauses(spans.values())):
         own_doubts.append(
@@ -548,6 +553,7 @@ def _launch_facts(launch: Launch, made: Sequence[Attempt], studies: Studies) -> 
         arms=verdict.arms if verdict else (),
         batch=batch.mean,
         batch_apart=batch.apart,
+        batch_varies=batch.varies,
     )
 
 

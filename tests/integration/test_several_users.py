@@ -865,12 +865,12 @@ def test_no_link_of_a_stranger_leads_to_where_things_are_kept(place: Path, monke
     script, shell = (SHELL / "cli/remote.sh").read_text(), SHELL / "backends/runtimes/shell"
     named = owned(place / "bin", 0) / "id"
     # Her login's group; a project's; one that it may have from another place, as all may write here; after newgrp(1).
-    cases = [(ALICE, ALICE, 0o755, False)] + [
-        (ALICE, GROUP, *each) for each in ((0o755, True), (0o1777, False), (0o3775, False))
-    ]
-    os.chown(lab.parent.parent, 0, ALICE)  # nor where others than the project's may write
-    for login, group, mode, trusted in (*cases, (GROUP, GROUP, 0o755, False)):
-        os.chown(lab.parent, CAROL, group)
+    cases = [(ALICE, CAROL, ALICE, 0o755, False), (GROUP, CAROL, GROUP, 0o755, False)]
+    cases += [(ALICE, CAROL, GROUP, *each) for each in ((0o755, True), (0o1777, False), (0o3775, False))]
+    cases += [(ALICE, ALICE, ALICE, *each) for each in ((0o2775, False), (0o3775, True))]
+    os.chown(lab.parent.parent, 0, ALICE)  # where those of the login's group may write, all may
+    for login, owner, group, mode, trusted in cases:
+        os.chown(lab.parent, owner, group)
         lab.parent.parent.chmod(mode)
         monkeypatch.setattr(pwd, "getpwuid", lambda _, login=login: SimpleNamespace(pw_gid=login, pw_name="alice"))
         answers = f'-un) echo alice ;; "-g "*) echo {login} ;; *) /usr/bin/id "$@" ;;'
@@ -884,6 +884,7 @@ def test_no_link_of_a_stranger_leads_to_where_things_are_kept(place: Path, monke
             env = {"HOME": str(lab), "PATH": f"{named.parent}:/usr/bin:/bin"}
             assert (subprocess.run(member, check=False, env=env).returncode == 0) == trusted
     roots = owned(owned(place / "roots", 0) / "hers", ALICE).parent
+    monkeypatch.setattr(pwd, "getpwuid", lambda _: SimpleNamespace(pw_gid=GROUP, pw_name="alice"))
     for group, mode, closed in ((GROUP, 0o2775, False), (GROUP, 0o3775, True), (ALICE, 0o2775, True)):  # GROUP: login's
         os.chown(roots, 0, group)
         roots.chmod(mode)
@@ -900,7 +901,7 @@ def test_no_link_of_a_stranger_leads_to_where_things_are_kept(place: Path, monke
             os.chown(own_file, owner, owner)
             monkeypatch.setenv(variable, str(own_file))
             what = outcome_as(ALICE, read).what
-            assert ("these settings are user" in what) == (owner == CAROL)
+            assert ("these settings are another user's" in what) == (owner == CAROL)
         monkeypatch.delenv(variable)
     (shared / "references.yaml").touch()
     os.chown(shared / "references.yaml", CAROL, CAROL)

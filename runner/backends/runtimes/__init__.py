@@ -7,6 +7,7 @@ it by an entry point of the group ``gpu_runner.runtimes``; no other file names i
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Protocol, cast
 
 from runner.core import process
@@ -47,11 +48,11 @@ def image_problem(name: str, reference: str, mount_points: Sequence[str], *, loc
     return module.image_problem(reference, mount_points, local=local)
 
 
-def answer_of(program: str, *words: str) -> process.Completed | None:
+def answer_of(program: str, *words: str, cwd: Path | None = None) -> process.Completed | None:
     """What a command of a runtime says on this machine; None where it is not here, or does not answer in time."""
     if process.find(program) is None:
         return None
     try:
-        return process.run((program, *words), timeout_s=60.0, check=False)
+        return process.run((program, *words), timeout_s=60.0, check=False, cwd=cwd)
     except RunnerError:
         return None

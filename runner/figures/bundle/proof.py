@@ -18,6 +18,7 @@ from runner.core.errors import NotProvenError, RunnerError
 from runner.core.files import sha256
 from runner.core.text import counted, gpus_text
 from runner.jobs.comparison import FIX, copy_among, identity_of
+from runner.jobs.device_state import disturbance
 from runner.jobs.directory import PLAN, SCRIPT, VERDICT, Run
 from runner.jobs.life import UNFIT
 from runner.jobs.verdict import judge
@@ -31,6 +32,7 @@ from runner.planning.options import is_given, options_of
 
 # Of figures that two machines compute from the same numbers: their libraries' last digits may differ.
 _SAME = 1e-12
+_DIGIT = 0.056  # as far as one digit, and then three, are apart
 _MOST_RANKS = 1_000_000
 _DOUBTS = re.compile(r"study\.points\.\d+\.doubts|runs\.\d+\.(figure\.)?doubts")
 _NEWER = {"disturbed"}  # of codes of runs: since 2026-11-28
@@ -43,9 +45,17 @@ def _as_now(before: re.Match[str]) -> str:
     return f" started, {'connected, ' if before[1] else ''}exited with 0,"
 
 
-def _rounded(verdict: Verdict) -> tuple[str, ...]:
-    """Its remarks without the figures that had one digit until 2026-11-29; they are in the verdict, too."""
+def _worded(verdict: Verdict) -> tuple[str, ...]:
+    """Its remarks without the figures that had one digit until 2026-11-29."""
     return tuple(_FIGURE.sub(lambda found: found[1], each) for each in verdict.remarks)
+
+
+def _figures(verdict: Verdict) -> list[float]:
+    return [float(figure) for each in verdict.remarks for _, figure in _FIGURE.findall(each)]
+
+
+def _are_near(given: list[float], expected: list[float]) -> bool:
+    return len(given) == len(expected) and all(abs(a - b) < _DIGIT for a, b in zip(given, expected, strict=True))
 
 
 def proven_run(root: Path, redacted: dict[str, str]) -> BundledRun:
@@ -68,9 +78,10 @@ def proven_run(root: Path, redacted: dict[str, str]) -> BundledRun:
         raise NotProvenError(f"{run.run_id} has no verdict that can be read", where=f"{run.run_id}/{VERDICT}")
     verdict = msgspec.structs.replace(verdict, anew=stored.anew, replaced=stored.replaced)
     reworded = tuple(_REWORDED.sub(_as_now, each) for each in stored.proven)
-    worded = msgspec.structs.replace(stored, proven=reworded, disturbed=verdict.disturbed)  # since 2026-11-28
-    key = difference(*(msgspec.to_builtins(replace(each, remarks=_rounded(each))) for each in (worded, verdict)))
-    if key:
+    shared = verdict.shared_batch if stored.shared_batch else ""  # other words since 2026-11-29
+    worded = msgspec.structs.replace(stored, proven=reworded, disturbed=verdict.disturbed, shared_batch=shared)
+    key = difference(*(msgspec.to_builtins(replace(each, remarks=_worded(each))) for each in (worded, verdict)))
+    if key := key or ("" if _are_near(_figures(stored), _figures(verdict)) else "remarks"):
         raise NotProvenError(
             f"the verdict on {run.run_id} is not what its records give: {key} differs",
             where=f"{run.run_id}/{VERDICT}",
@@ -159,8 +170,9 @@ class InBundle(Run):
 
     @property
     def verdict(self) -> Verdict | None:
-        """As it is written."""
-        return self.read(VERDICT, Verdict)
+        """As it is written, with what bundles of earlier versions do not say."""
+        stored = self.read(VERDICT, Verdict)
+        return stored and msgspec.structs.replace(stored, disturbed=disturbance(self.evidence))
 
 
 RUNS, STUDY, LOG = "runs", "study.json", "launches.log"

@@ -106,14 +106,18 @@ def compare_with_references(side: Side, margin: float, file: Path) -> Compared:
         differences=(),
         demonstration=_demonstration(launches),
         findings=findings,
-        missing=tuple(_missing("A", side, [each for each in references if is_near(each, launches[0])])),
+        missing=tuple(_missing("A", side, [each for each in references if is_near(each, launches[0])], launches[0])),
     )
 
 
-def _missing(name: str, side: Side, references: Sequence[Reference] | None = None) -> Iterator[str]:
-    """What must not be taken for compared; ``references``: what alone matters, those that may be of it."""
+def _missing(
+    name: str, side: Side, references: Sequence[Reference] = (), beside: MeasuredLaunch | None = None
+) -> Iterator[str]:
+    """What must not be taken for compared; ``references``: what alone matters ``beside`` a launch, those that may be of
+    it.
+    """
     for (gpus, settings), wanted in side.missing.items():
-        if references is None or any(each.gpus == gpus and may_fit(each.options, settings) for each in references):
+        if beside is None or any(may_fit(each, gpus, settings, beside.options) for each in references):
             where = " with ".join(filter(None, (gpus_text(gpus), settings_text(settings))))
             yield f"{where}: {name} has 0 of {counted(wanted, 'launch')} proven, and is not compared"
 
@@ -157,9 +161,11 @@ def _repeats(name: str, side: Sequence[MeasuredLaunch]) -> Iterator[Finding]:
 
 
 def _pairs(first: Side, second: Side) -> list[tuple[Setting, PointLaunches, PointLaunches]]:
-    if len(first.points) == len(second.points) == 1 and not (first.missing or second.missing):
+    if len(first.points) == len(second.points) == 1:
         ((key, one),), ((other_key, two),) = first.points.items(), second.points.items()
-        return [(key[1] if key == other_key else (), one, two)]
+        is_left_over = (first.missing or second.missing) and key[1] and other_key[1]
+        if key == other_key or not is_left_over:
+            return [(key[1] if key == other_key else (), one, two)]
     common = [key for key in first.points if key in second.points]
     if not common:
         raise UsageError(

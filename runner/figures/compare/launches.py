@@ -68,7 +68,7 @@ class PointLaunches:
         without = NO_INTERVAL if len(self.launches) > 1 else ()
         of_each = shared_doubts((launch.figure for launch in self.launches), without=without)
         rates, spans = ([launch.figure.value for launch in self.launches], [launch.span for launch in self.launches])
-        return *of_each, *(self.unequal or (*spread_doubts(rates), *together_doubts(spans)))
+        return *of_each, *(self.unequal or (*spread_doubts(rates), *together_doubts(at_once(spans))))
 
 
 def measured_launch(run: Run, studies: Studies | None = None) -> MeasuredLaunch:

@@ -16,13 +16,15 @@ from runner.model.study import Setting
 from runner.planning.options import is_given
 from runner.statistics.launches import LEAST_LAUNCHES, mean_rate
 
+_NOT = ("false", "0", "no", "off")  # an option's words for it; a flag stands without one
+
 
 def default_file() -> Path:
     """``references.yaml`` beside the user's configuration. Raises UsageError: another user could exchange it, as where
     RUNNER_CONFIG is in a directory of all.
     """
     file = paths.config_file().with_name("references.yaml")
-    if whose := files.exchangeable_by(file):
+    if whose := files.exchangeable_by(file, used=True):
         raise UsageError(f"this file is {whose}: references may be theirs", where=str(file), fix="--reference FILE")
     return file
 
@@ -99,12 +101,21 @@ def _named(options: Mapping[str, str | int | float | bool]) -> list[str]:
 
 
 def _fits(wanted: Mapping[str, str | int | float | bool], options: Mapping[str, str]) -> bool:
-    return all(is_given(options.get(name), _written(value)) for name, value in wanted.items())
+    return all(
+        (options.get(name, "no").lower() not in _NOT) == value
+        if isinstance(value, bool)
+        else is_given(options.get(name), str(value))
+        for name, value in wanted.items()
+    )
 
 
-def may_fit(wanted: Mapping[str, str | int | float | bool], settings: Setting) -> bool:
-    """Whether a reference with these options may be one of a point with these settings, whatever else its runs had."""
-    return all(is_given(value, _written(wanted[name])) for name, value in settings if name in wanted)
+def may_fit(each: Reference, gpus: int, settings: Setting, options: Mapping[str, str]) -> bool:
+    """Whether it may be one of a point with these settings, of a study whose other runs have these options. A whole
+    batch may be each GPU's share of it.
+    """
+    known = {**options, **dict(settings)}
+    shares = {name: f"{int(own) // gpus}" for name, own in settings if own.isdecimal()}
+    return each.gpus == gpus and (_fits(each.options, known) or _fits(each.options, {**known, **shares}))
 
 
 def _written(value: str | float | bool) -> str:

@@ -40,6 +40,9 @@ try:
     def launch(command, *, start=local.launch_kernel, **how):
         if "-m" in command[:-1]:
             command[command.index("-m"):command.index("-m") + 1] = ["-c", {_MODULE!r}]
+        place = os.stat(how.get("cwd") or ".")
+        if "ipykernel_launcher" in command and (place.st_uid not in (0, os.geteuid()) or place.st_mode & 0o002):
+            command.append("--InteractiveShellApp.ignore_cwd=True")  # nor its own imports, nor the cells'
         return start(command, **how)
     local.launch_kernel = launch
 except (ImportError, AttributeError):
