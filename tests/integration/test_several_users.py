@@ -532,6 +532,8 @@ def test_a_directory_that_is_another_users_since_is_not_submitted_from_again(pla
         ("x=project,.",),
     ]
     others = [msgspec.structs.replace(above, program=words) for words in of_words]
+    of_words = [("bash", "-c", f"cd {place}/project && python3 train.py"), ("python3", f"-c{place}/project/train.py")]
+    others += [msgspec.structs.replace(above, program=words) for words in of_words]
     others.append(msgspec.structs.replace(above, env=(("PYTHONPATH", f"/usr/lib:{place}/project"),)))
     records = [run_as(ALICE, record_of, each, "s") for each in (here, *others)]
     for record in records:
@@ -910,8 +912,10 @@ def test_no_link_of_a_stranger_leads_to_where_things_are_kept(place: Path, monke
     monkeypatch.delenv("RUNNER_CONFIG")
     for owner in (ALICE, CAROL):
         conda = owned(shared / f"conda-{owner}", owner)
-        what = outcome_as(ALICE, environments.check_setup, Setup(conda=str(conda))).what
-        assert ("what is there runs as you" in what) == (owner == CAROL)
+        whats = [outcome_as(ALICE, environments.check_setup, Setup(conda=str(conda))).what]
+        whats.append(outcome_as(ALICE, environments.check_setup, Setup(), [["source", f"{conda}/x"]]).what)
+        assert [("what is there runs as you" in what) for what in whats] == [owner == CAROL] * 2
+    assert "may be another" in outcome_as(ALICE, environments.check_setup, Setup(conda=str(shared / "not yet"))).what
     (home := owned(place / "home", ALICE, 0o700)).joinpath("image").write_text("x")
     for link in (shared / "link", shared / "above/thesis", place / "open/hers"):
         assert run_as(ALICE, files.exchangeable_by, link).startswith(("behind", "below"))

@@ -9,6 +9,7 @@ import pytest
 
 from runner.core.errors import InfrastructureError, RefusedError, RunnerError, UsageError
 from runner.images import engine
+from tests.support.http_servers import Answer, serving
 
 SECRET = "secret" + "pw"
 
@@ -79,3 +80,14 @@ def test_the_users_runtime_directory_comes_first(monkeypatch: pytest.MonkeyPatch
         assert engine.private_url(long_state(tmp_path)).startswith(f"unix://{runtime}/gpu-runner-")
         Path(runtime).chmod(0o755)
         assert not engine.private_url(long_state(tmp_path)).startswith(f"unix://{runtime}/")
+
+
+def test_no_proxy_stands_between_this_machine_and_its_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """NO_PROXY names it as the URL does, and the address is another word."""
+    for name in ("HTTP_PROXY", "http_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.setenv(name, "localhost")
+    with serving(lambda _: Answer(body=b'{"ApiVersion": "1.43"}')) as server:
+        assert engine.connect(f"tcp://localhost:{server.port}").api.api_version == "1.43"
+        assert [each.path for each in server.received] == ["/version", "/v1.43/_ping"]

@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from runner.cli.study import facts_lines
-from runner.jobs.directory import Run
+from runner.jobs.directory import NODES, Run
 from runner.model.figure import in_words
 from runner.model.job import ExitMarker, JobState
 from runner.model.plan import LaunchPlace
@@ -274,6 +274,19 @@ def test_launches_are_apart_by_when_they_were_submitted_and_not_by_the_zone_of_t
         left_run(of, launch.key, measured(100.0 * launch.gpus), submitted_s=1e9 + 3600.0 * launch.gpus + launch.place)
     words = "efficiency: all of its launches ran before or after those of one GPU alone"
     assert [words in in_words(each.doubts) for each in gather.facts(of).points] == [False, True]
+
+
+@pytest.mark.parametrize(("gap_s", "at_once"), [(-30, True), (10, False)])
+def test_launches_at_once_on_one_node_are_a_doubt_whatever_their_sizes(
+    gap_s: int, at_once: bool, tmp_path: Path
+) -> None:
+    of = on_disk(tmp_path, study((1, 2), 1))
+    for number, launch in enumerate(of.study.launches):
+        began = 1e9 + number * (60 + gap_s)
+        run = left_run(of, launch.key, measured(100.0 * launch.gpus), submitted_s=began)
+        leave(run, "exit.json", ExitMarker("1.1.x", 0, end_s=began + 60))
+        (run.path / NODES).write_text("n0\n")
+    assert ["at the same time" in in_words(each.doubts) for each in gather.facts(of).points] == [at_once] * 2
 
 
 @pytest.mark.parametrize(

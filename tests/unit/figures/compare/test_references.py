@@ -12,7 +12,9 @@ import msgspec
 import pytest
 
 from runner.core.errors import Exit
+from runner.figures.compare.references import may_fit
 from runner.jobs.directory import Run
+from runner.model.expectation import Reference
 from runner.model.job import CodeRecord
 from tests.support.commands import Call, Output
 from tests.support.documents import result
@@ -84,6 +86,27 @@ def test_a_figure_above_its_reference_is_noted_and_a_unit_for_each_gpu_counts(ag
     text = ONE.replace("VALUE", "50").replace("images/s", "images/s/GPU") + "  upper: 0.1\n"
     made = only(against(text, words=("--json",)))
     assert made["above"] and made["figure"] == pytest.approx(100.0, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "given", "fits"),
+    [
+        ({"lr": 0.1}, {"lr": "0.10"}, True), ({"lr": 0.001}, {"lr": "1e-3"}, True), ({"lr": 0.1}, {"lr": "0.2"}, False),
+        *(({"amp": True}, {"amp": own}, True) for own in ("", "True", "1", "on", "data.txt")),
+        ({"amp": True}, {}, False), ({"amp": True}, {"amp": "False"}, False),
+        ({"amp": False}, {}, True), ({"amp": False}, {"amp": "false"}, True), ({"amp": False}, {"amp": ""}, False),
+        ({"tag": ""}, {"tag": ""}, True), ({"tag": "a"}, {"tag": "b"}, False), ({"tag": "a"}, {}, False),
+    ],
+)  # fmt: skip
+def test_options_of_a_reference_are_compared_by_value(wanted: Any, given: dict[str, str], fits: bool) -> None:
+    reference = Reference("s", "r", 4, 1.0, "images/s", -0.05, "x", "2026-11-22", options=wanted)
+    assert may_fit(reference, 4, (), given) == fits and not may_fit(reference, 8, (), given)
+
+
+def test_a_whole_batch_may_be_each_gpus_share() -> None:
+    reference = Reference("s", "r", 4, 1.0, "images/s", -0.05, "x", "2026-11-22", options={"batch-size": 32})
+    for whole, fits in (("128", True), ("32", True), ("64", False)):
+        assert may_fit(reference, 4, (("batch-size", whole),), {"model": "resnet50"}) == fits
 
 
 def test_the_reference_that_names_most_options_counts(against: Against) -> None:
