@@ -12,7 +12,7 @@ from runner.cli.study import loss_lines, point_lines
 from runner.cli.table import NARROWEST, width_of_terminal, wrapped_all
 from runner.core.columns import lines_of
 from runner.core.errors import UsageError
-from runner.core.text import gpus_text, settings_text
+from runner.core.text import point_text
 from runner.figures.report import writing
 from runner.figures.tables import attempt_columns, goodput_text, run_columns
 from runner.jobs.directory import Run
@@ -77,7 +77,7 @@ def report_lines(report: Report, width: int | None) -> list[str]:
 def _notes(report: Report) -> Iterator[str]:
     for loss in report.study.losses if report.study else ():
         if not loss.rows:
-            at = " ".join(filter(None, (gpus_text(loss.gpus), settings_text(loss.settings))))
+            at = point_text(loss.gpus, loss.settings, " ")
             yield f"loss at {at}: unknown: {loss.why}"
     for run in report.detailed:
         if run.problem:

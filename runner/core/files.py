@@ -51,10 +51,9 @@ def exchangeable_by(directory: Path, *, made: bool = False, used: bool = False) 
     the login's group in a directory that is not this user's: who has that may be anybody, and it counts as all. Trusted
     are root, accounts of the system, and those that RUNNER_TRUST names; of a directory above that others may not write
     to, also the owner where it is of a group that this user was put into (a project's; who has the same login group may
-    be anybody), and not where all may write: it may come from a place that gives its group away. That
-    holds of ``directory``, too, where it is only ``used``, as a file. What is not there yet will be this user's, unless
-    it was ``made``: then another user had theirs there, and took it away. Raises RuntimeError: its links lead in
-    circles.
+    be anybody), and not where all may write: it may come from a place that gives its group away. That holds of
+    ``directory``, too, where it is only ``used``, as a file. What is not there yet will be this user's, unless it was
+    ``made``: then another user had theirs there, and took it away. Raises RuntimeError: its links lead in circles.
     """
     real = directory.resolve()
     for each in dict.fromkeys((real, *real.parents, *reversed(_way(directory)))):
@@ -108,25 +107,19 @@ def is_put_by_stranger(status: os.stat_result, above: os.stat_result) -> bool:
 
 
 def _all_may_write(status: os.stat_result) -> bool:
-    """Or those of the login's group; not of one that is one user's alone."""
-    import pwd
-
+    """Or those of the login's group; not of one that is this user's alone: it has the same name (useradd(8))."""
     if status.st_mode & stat.S_IWOTH or not status.st_mode & stat.S_IWGRP:
         return bool(status.st_mode & stat.S_IWOTH)
-    of_login = {os.getegid(), *os.getgroups()} - _trusted()[2]
-    with suppress(KeyError):  # also where newgrp(1) took it away
-        of_login.add(pwd.getpwuid(os.geteuid()).pw_gid)
-    return status.st_gid in of_login and not _is_private_group(status.st_gid)
-
-
-def _is_private_group(group: int) -> bool:
-    """Whether it has the name of this user, as user private groups do (useradd(8), USERGROUPS_ENAB)."""
     import grp
     import pwd
 
+    of_login = {os.getegid(), *os.getgroups()} - _trusted()[2]
     with suppress(KeyError):
-        return grp.getgrgid(group).gr_name == pwd.getpwuid(os.geteuid()).pw_name
-    return False
+        user = pwd.getpwuid(os.geteuid())
+        of_login.add(user.pw_gid)  # also where newgrp(1) took it away
+        if grp.getgrgid(status.st_gid).gr_name == user.pw_name:
+            return False
+    return status.st_gid in of_login
 
 
 def _looked_at(place: Path) -> tuple[os.stat_result, os.stat_result] | None:

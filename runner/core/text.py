@@ -157,6 +157,11 @@ def settings_text(settings: Iterable[tuple[str, str]]) -> str:
     return ", ".join(f"{name}={value}" for name, value in settings)
 
 
+def point_text(gpus: int, settings: Iterable[tuple[str, str]], between: str = ", ") -> str:
+    """``16 GPUs, batch-size=128``; of a point without settings its size alone."""
+    return between.join(filter(None, (gpus_text(gpus), settings_text(settings))))
+
+
 def instead(wrong: str, names: Iterable[str], otherwise: str) -> str:
     """``did you mean 'x'?``, or ``otherwise`` where no name is near."""
     near = nearest(wrong, names)

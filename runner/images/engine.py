@@ -50,10 +50,10 @@ def _open_client(url: str, *, where: str) -> docker.DockerClient:
     try:
         base = _trusted(str(docker.utils.parse_host(url, False, False)), where)
         # Builds and exports are silent for minutes: the timeout is for one read, in seconds.
-        some = docker.constants.MINIMUM_DOCKER_API_VERSION  # else it would ask for its own before the next line
+        some = docker.constants.MINIMUM_DOCKER_API_VERSION  # else it would ask for the engine's, as the line below does
         client = docker.DockerClient(base, version=some, timeout=900, use_ssh_client=url.startswith("ssh://"))
         client.api.trust_env = not base.startswith(_HERE)  # no proxy on the way to this machine
-        client.api._version = client.api._retrieve_server_version()  # type: ignore[attr-defined]
+        client.api._version = client.api._retrieve_server_version()  # type: ignore[attr-defined]  # stubs lack it
         client.ping()
     except (docker.errors.DockerException, requests.exceptions.RequestException, OSError) as error:
         denied = "ermission denied" in str(error)

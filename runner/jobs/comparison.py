@@ -486,6 +486,11 @@ def together_doubts(pairs: Iterable[tuple[str, str]]) -> tuple[Doubt, ...]:
     return tuple(Doubt("unequal", f"{one} and {other} ran at the same time") for one, other in islice(pairs, 1))
 
 
+def identities(runs: Iterable[Run]) -> Iterator[tuple[str, Identity]]:
+    """Of each run its id and what ``identity_of`` finds in its records."""
+    return ((run.run_id, identity_of(run.records.start(0), run.records.report(0))) for run in runs)
+
+
 def copy_among(runs: Iterable[tuple[str, Identity]]) -> tuple[str, str] | None:
     """The first two, by name, that are one launch; None where each is a launch of its own. Pure."""
     seen: dict[object, str] = {}

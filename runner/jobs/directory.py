@@ -287,8 +287,9 @@ class Run:
     def figure_by(self, verdict: Verdict | None, plan: Plan | None, seen: Studies | None = None) -> Figure | None:
         """The same by a verdict and a plan of it that were read already; ``seen`` as of ``of_study``."""
         figure = figure_of(verdict, plan.arms[-1] if plan and plan.arms else None)
-        launch = own.parent.name if (own := self.launched_as) else ""
-        return figure and figure.beside(self.of_study(seen), launch).after_others(self.outcomes_before)
+        if figure is None or (own := self.launched_as) is None:
+            return figure
+        return figure.beside(self.of_study(seen), own.parent.name).after_others(self.outcomes_before)
 
     @property
     def outcomes_before(self) -> tuple[str, ...]:

@@ -53,12 +53,12 @@ def shared_batch(evidence: Evidence) -> str:
     if batches < len(metered):
         alike = [report.rank for report, first in zip(metered, firsts, strict=True) if times[first] > 1]
         who = "all ranks" if len(alike) == len(metered) else format_ranks(alike)
-        why, fix = f"{who} took the same first batch: if they share one batch", "; else give each a sampler, or a seed"
+        why, rest = f"{who} took the same first batch: if they share one batch", "; else give each a sampler, or a seed"
     elif len(metered) > 1 and is_divided(evidence) and any(report.data_parallel is False for report in metered):
-        batches, why, fix = 1, "neither DDP nor FSDP of all ranks was seen: if ranks share batches", " at most"
+        batches, why, rest = 1, "neither DDP nor FSDP of all ranks was seen: if ranks share batches", " at most"
     else:
         return ""
-    return f"{why}, the true figure is {len(metered) / batches:.3g} times smaller{fix}"
+    return f"{why}, the true figure is {len(metered) / batches:.3g} times smaller{rest}"
 
 
 def is_divided(evidence: Evidence) -> bool:

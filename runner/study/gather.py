@@ -17,6 +17,7 @@ from datetime import datetime
 from itertools import accumulate, islice, pairwise
 from pathlib import Path
 from statistics import fmean, median
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -269,6 +270,14 @@ def _labelled(launches: Iterable[LaunchFacts]) -> tuple[LaunchFacts, ...]:
     )
 
 
+class _Times(NamedTuple):
+    """When the proven launches of a study ran: by their keys, pairs ``at_once``, and its pauses."""
+
+    spans: Mapping[str, Span]
+    at_once: Sequence[tuple[str, str]]
+    pauses: Sequence[float]
+
+
 def points(study: Study, launches: Sequence[LaunchFacts]) -> tuple[PointFacts, ...]:
     """Every size, arm and setting with the estimates over its proven launches. Pure.
 
@@ -283,8 +292,8 @@ def points(study: Study, launches: Sequence[LaunchFacts]) -> tuple[PointFacts, .
     kinds = {setting: scaling(study, setting, launches) for setting in study.settings}
     order = sorted(groups, key=lambda point: (study.settings.index(point[0]), point[1], study.arms.index(point[2])))
     spans = {each.launch.key: _span(each) for each in launches if each.state == "proven"}
-    pairs = at_once(spans.values())
-    return tuple(_point(study, point, groups, rates, kinds[point[0]], spans, pairs) for point in order)
+    times = _Times(spans, at_once(spans.values()), _pauses(spans.values()))
+    return tuple(_point(study, point, groups, rates, kinds[point[0]], times) for point in order)
 
 
 def scaling(study: Study, setting: Setting, launches: Iterable[LaunchFacts]) -> tuple[Scaling | None, str]:
@@ -402,8 +411,7 @@ def _point(
     groups: Mapping[_Point, Sequence[LaunchFacts]],
     rates: Mapping[_Point, _Rates],
     kind: tuple[Scaling | None, str],
-    spans: Mapping[str, Span],
-    pairs: Iterable[tuple[str, str]],
+    times: _Times,
 ) -> PointFacts:
     setting, gpus, arm = point
     own, launches = rates[point], groups[point]
@@ -423,11 +431,13 @@ def _point(
     scaled, about = kind if base else (None, "")
     own_doubts = [Doubt("unequal", f"efficiency: {each}") for each in (about, lacks) if scaled and each]
     own_doubts += spread_doubts(values)
-    ran, ran_alone = ([spans[key] for each in side if (key := each.launch.key) in spans] for side in (launches, alone))
+    ran, ran_alone = (
+        [times.spans[key] for each in side if (key := each.launch.key) in times.spans] for side in (launches, alone)
+    )
     runs = {each.run for each in ran}
-    own_doubts += together_doubts(pair for pair in pairs if runs & {*pair})
+    own_doubts += together_doubts(pair for pair in times.at_once if runs & {*pair})
     of_one = _efficiency(study, own, gpus, base) if scaled else None
-    if of_one and _are_sessions(ran, ran_alone, _pauses(spans.values())):
+    if of_one and _are_sessions(ran, ran_alone, times.pauses):
         own_doubts.append(
             Doubt("unequal", "efficiency: all of its launches ran before or after those of one GPU alone")
         )

@@ -14,7 +14,7 @@ from runner.figures.bundle.making import StudyToBundle, make
 from runner.figures.compare.compare import Side
 from runner.figures.compare.launches import MeasuredLaunch, PointLaunches, measured_launch
 from runner.figures.export import exported_run
-from runner.jobs.comparison import check_launches, identity_of
+from runner.jobs.comparison import check_launches, identities
 from runner.jobs.directory import LOG, STUDY, Run, Studies
 from runner.jobs.life import Standing, Warn, standing
 from runner.jobs.lookup import find
@@ -129,12 +129,8 @@ def exported_of(subjects: Sequence[Subject]) -> tuple[ExportedRun, ...]:
     looks: _Looks = {}
     every = [run for subject in subjects for run in _measured_runs(subject, looks).values()]
     seen, each = _of_their_studies(every, looks), {run.path.resolve(): run for run in every}
-    _check_launches(each.values())
+    check_launches(identities(each.values()))
     return tuple(exported_run(run, seen) for run in each.values())
-
-
-def _check_launches(runs: Iterable[Run]) -> None:
-    check_launches((run.run_id, identity_of(run.records.start(0), run.records.report(0))) for run in runs)
 
 
 def bundle_of(subjects: Sequence[Subject], file: Path, key: Path | None) -> MadeBundle:
@@ -162,7 +158,7 @@ def report_of(subjects: Sequence[Subject], warn: Warn) -> tuple[Report, str]:
     if not studies:
         more = f"-and-{len(runs) - 1}-more" if len(runs) > 1 else ""
         now = [(run, _state(run, warn)) for run in runs]  # which judges them
-        _check_launches(runs)
+        check_launches(identities(runs))
         report = runs_report(now, _of_their_studies(runs, {}))
         return msgspec.structs.replace(report, chains=tuple(timelines(runs))), f"{runs[0].run_id}{more}"
     if len(subjects) > 1:

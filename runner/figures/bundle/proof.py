@@ -7,6 +7,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from runner import __version__
 from runner.core.errors import NotProvenError, RunnerError
 from runner.core.files import sha256
 from runner.core.text import counted, gpus_text
-from runner.jobs.comparison import FIX, copy_among, identity_of
+from runner.jobs.comparison import FIX, copy_among, identities
 from runner.jobs.device_state import disturbance
 from runner.jobs.directory import PLAN, SCRIPT, VERDICT, Run
 from runner.jobs.life import UNFIT
@@ -114,7 +115,7 @@ def check_different(runs: Iterable[Path]) -> None:
     Raises:
         NotProvenError: the first ranks of two began at the same instant, or took the same times: one is a copy.
     """
-    twice = copy_among((run.run_id, identity_of(run.records.start(0), run.records.report(0))) for run in map(Run, runs))
+    twice = copy_among(identities(map(Run, runs)))
     if twice is not None:
         what = f"{' and '.join(twice)} are one launch: one is a copy of the other"
         raise NotProvenError(what, where=twice[1], fix=FIX)
@@ -168,7 +169,7 @@ class InBundle(Run):
 
     launched_as = None
 
-    @property
+    @cached_property
     def verdict(self) -> Verdict | None:
         """As it is written, with what bundles of earlier versions do not say."""
         stored = self.read(VERDICT, Verdict)

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from runner.core.errors import Exit, UsageError
-from runner.core.text import counted, first_of, gpus_text, instead, settings_text
+from runner.core.text import counted, first_of, instead, point_text
 from runner.figures.compare.launches import MeasuredLaunch, PointLaunches, compare_point
 from runner.figures.compare.references import against, is_near, may_fit, none_fits, read_references, reference_for
 from runner.jobs.comparison import (
@@ -118,7 +118,7 @@ def _missing(
     """
     for (gpus, settings), wanted in side.missing.items():
         if beside is None or any(may_fit(each, gpus, settings, beside.options) for each in references):
-            where = " with ".join(filter(None, (gpus_text(gpus), settings_text(settings))))
+            where = point_text(gpus, settings, " with ")
             yield f"{where}: {name} has 0 of {counted(wanted, 'launch')} proven, and is not compared"
 
 
@@ -177,7 +177,7 @@ def _pairs(first: Side, second: Side) -> list[tuple[Setting, PointLaunches, Poin
 
 def _points_of(side: Side) -> str:
     """``1 GPU, 16 GPUs with batch-size=128``; of many the first."""
-    named = [" with ".join(filter(None, (gpus_text(gpus), settings_text(own)))) for gpus, own in side.points]
+    named = [point_text(gpus, own, " with ") for gpus, own in side.points]
     return first_of(named, _MOST_POINTS)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 
 from runner.core.columns import Table, for_page
-from runner.core.text import efficiency, first_of, gpus_text, percent, rate, seconds, settings_text
+from runner.core.text import efficiency, first_of, gpus_text, percent, point_text, rate, seconds, settings_text
 from runner.figures import tables
 from runner.figures.report.charts import heat_map, losses, node_cells
 from runner.figures.report.curves import Axes, Reference, Series, curves, time_line
@@ -105,7 +105,7 @@ def _scaling(study: StudyFacts, report: Report, by_setting: Mapping[Setting, lis
     each_now = tables.estimate_per_gpu(point) if point is not None else None
     assert point is not None and each_now is not None
     sure = tables.interval(each_now, rate)
-    at = ", ".join(filter(None, (gpus_text(point.gpus), settings_text(point.settings))))
+    at = point_text(point.gpus, point.settings)
     says = f"{rate(each_now.value)} {report.unit}/s per GPU at {at}{chosen(study, point)}"
     says += f" (95 %: {sure})." if sure else "."
     drawing = curves(Axes(f"{report.unit}/s per GPU", rate, 0.0, 1.12 * highest), series, references)
@@ -261,8 +261,8 @@ def _losses(study: StudyFacts, report: Report) -> Iterator[Picture]:
         return
     last = known[-1]
     worst = max(last.rows, key=lambda row: row.loss.value)
-    at = ", ".join(filter(None, (gpus_text(last.gpus), settings_text(last.settings))))
-    says = f"At {at} {efficiency(sum(row.loss.value for row in last.rows))} of the ideal is lost"
+    lost = efficiency(sum(row.loss.value for row in last.rows))
+    says = f"At {point_text(last.gpus, last.settings)} {lost} of the ideal is lost"
     if worst.loss.value > 0.0:
         is_sure = worst.loss.low is None or worst.loss.low > 0.0
         about = "" if is_sure else f"; 95 %: {tables.interval(worst.loss)}"

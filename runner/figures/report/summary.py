@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from runner import __version__
-from runner.core.text import counted, efficiency, gpus_text, percent, rate, settings_text, span
+from runner.core.text import counted, efficiency, gpus_text, percent, point_text, rate, settings_text, span
 from runner.figures.tables import all_settings, curve, estimate_per_gpu, interval, launch_text, unit_of, units_of
 from runner.model.expectation import Comparison
 from runner.model.figure import Doubt, in_words, spread_doubts
@@ -67,7 +67,7 @@ def _of_point(study: StudyFacts, point: PointFacts, details: Sequence[RunReport]
     sure = interval(each, rate)
     note = f"95 %: {sure}" if sure else f"no interval: {point.proven} of {counted(point.wanted, 'launch')} proven"
     note += chosen(study, point)
-    at = ", ".join(filter(None, (gpus_text(point.gpus), settings_text(point.settings))))
+    at = point_text(point.gpus, point.settings)
     yield Highlight(f"Throughput per GPU at {at}", f"{rate(each.value)} {unit}/s", note)
     estimate, base = point.efficiency_of_one, f"relative to {point.gpus} x one GPU"
     if estimate is None:

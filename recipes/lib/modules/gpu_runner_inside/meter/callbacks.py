@@ -100,10 +100,10 @@ def keras(begin: Any, batch_size: int, stated: dict[str, Any]) -> Any:
                 self.meter.replace()  # another fit
             self.meter = begin(batch_size=batch_size, **stated)
 
-        def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
+        def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002, as above
             self._done = 0
 
-        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002, as above
             done = min(batch + 1, self.params.get("steps") or batch + 1)  # several by steps_per_execution
             batches, self._done = done - self._done, done
             if self.meter is not None:
