@@ -61,7 +61,12 @@ def command(run: str | None, second: str | None, diff_only: bool, as_json: bool)
         now = standing(directory)
     except RunnerError as error:
         problem = error.what
-    facts = shown_run(directory, now)
+    studies = None
+    if directory.launched_as is not None:
+        from runner.study.readers import of_their_studies  # most runs are of no study
+
+        studies = of_their_studies([directory], {})
+    facts = shown_run(directory, now, studies)
     return answer(facts, field_lines(_fields(facts, problem)), as_json=as_json)
 
 

@@ -69,8 +69,7 @@ def exchangeable_by(directory: Path, *, made: bool = False, used: bool = False) 
         is_link, whose = stat.S_ISLNK(status.st_mode), ""
         # Any may write a link; where others may not, it is of those who may write to its directory, which comes, too.
         place = above if is_link else status
-        is_own = place.st_uid == os.geteuid()
-        others_write = place.st_mode & stat.S_IWOTH or (not is_own and _all_may_write(place))
+        others_write = others_may_write(place)
         if not (is_link and not others_write) and _is_strangers(status, above, by_place=used or each != real):
             whose = f"user {status.st_uid}'s{' link' if is_link else ''}"
         if not whose and others_write and not is_link and not status.st_mode & stat.S_ISVTX:
@@ -91,12 +90,18 @@ def is_first_come(directory: Path) -> bool:
     return True
 
 
-def may_be_put(path: Path) -> bool:
-    """Of what is not there, whether all may write to where it, or what shall hold it, would be made."""
-    with suppress(OSError):
-        above = next(each for each in (path, *path.parents) if os.path.lexists(each))
-        return above != path and above.stat().st_uid != os.geteuid() and _all_may_write(above.stat())
-    return False
+def may_be_strangers(path: Path) -> bool:
+    """Whether a stranger has put what is there (``is_first_come``), or could: as it is not there yet, or what is there
+    can be moved away (no sticky bit).
+    """
+    with suppress(OSError, RuntimeError):
+        real = path.resolve()
+        for each in (real, *real.parents, *_way(path)):
+            with suppress(FileNotFoundError, NotADirectoryError):
+                above = each.parent.stat()
+                if others_may_write(above) and not (above.st_mode & stat.S_ISVTX and os.path.lexists(each)):
+                    return True
+    return is_first_come(path)
 
 
 def is_put_by_stranger(status: os.stat_result, above: os.stat_result) -> bool:
@@ -104,6 +109,11 @@ def is_put_by_stranger(status: os.stat_result, above: os.stat_result) -> bool:
     if is_trusted(status.st_uid) or status.st_uid == unmapped_user():
         return False
     return _all_may_write(above)
+
+
+def others_may_write(status: os.stat_result) -> bool:
+    """Whether all may write to a directory; where it is not this user's, or those of the login's group."""
+    return _all_may_write(status) and (status.st_uid != os.geteuid() or bool(status.st_mode & stat.S_IWOTH))
 
 
 def _all_may_write(status: os.stat_result) -> bool:

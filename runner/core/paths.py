@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import stat
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -77,9 +76,10 @@ def check_settings(file: Path) -> Path:
     user's, as in a scratch that is emptied.
     """
     with suppress(OSError):
-        if file.is_file() and files.is_first_come(file):
+        if file.is_file() and files.may_be_strangers(file):
             fix = "name one of your own; RUNNER_TRUST=NAME,... trusts accounts of the site"
-            raise RefusedError("these settings are another user's, where all may write", where=str(file), fix=fix)
+            what = "these settings are another user's, or may become so, where all may write"
+            raise RefusedError(what, where=str(file), fix=fix)
     return file
 
 
@@ -179,7 +179,7 @@ def _check_found(directory: Path, _user: int, what: str, variable: str, *, made:
     whose = ""
     with suppress(OSError):  # who uses it will say what is wrong
         whose = files.exchangeable_by(directory, made=made)
-        if not whose and directory.stat().st_mode & stat.S_IWOTH:
+        if not whose and files.others_may_write(directory.stat()):
             whose = "everybody's to write to"
     if whose:
         fix = f"set {variable} to one of your own; RUNNER_TRUST=NAME,... trusts accounts of the site"

@@ -33,7 +33,7 @@ from runner.core.package_directory import (
 )  # fmt: skip
 from runner.core.progress import Progress
 from runner.environments import script as scripts
-from runner.environments.directory import check_own
+from runner.environments.directory import check_own, check_setup
 from runner.environments.make import failure, programs, remove, run_script
 from runner.environments.script import PackagesSpec
 from runner.images.building import wheels
@@ -60,9 +60,10 @@ def collect(spec: PackagesSpec, directory: Path, progress: Progress) -> Manifest
         directory: absolute; made where it is absent.
 
     Raises:
-        UsageError: it holds something else. RefusedError: the site's modules cannot be loaded.
+        UsageError: it holds something else. RefusedError: the site's modules cannot be loaded, or a stranger could.
         ProgramFailedError: a package is not available. InfrastructureError, UnknownStateError: disk, lock, time limit.
     """
+    check_setup(spec.setup)
     if not package_directory.is_free(directory):
         what = "the directory is not empty, and holds no packages that this program collected"
         raise UsageError(what, where=str(directory), fix="name another directory")

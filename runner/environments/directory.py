@@ -9,7 +9,6 @@ import os
 import pwd
 import re
 import shlex
-import stat
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from itertools import chain
@@ -172,7 +171,7 @@ def check_setup(setup: Setup, lines: Iterable[Iterable[str]] = ()) -> None:
     """
     named = (setup.conda, setup.activate.conda, setup.activate.virtualenv, *setup.use, *chain.from_iterable(lines))
     for path in (Path(name) for name in named if name.startswith("/")):
-        if files.is_first_come(path) or files.may_be_put(path):
+        if files.may_be_strangers(path):
             fix = "name one of your own in the site's setup; RUNNER_TRUST=NAME,... trusts accounts of the site"
             raise RefusedError("what is there runs as you, and may be another user's", where=str(path), fix=fix)
 
@@ -183,7 +182,7 @@ def beside(root: Path, name: str) -> Path:
     """
     shared = root.parent / name
     with suppress(FileNotFoundError):
-        if not os.path.lexists(shared) and root.parent.stat().st_mode & stat.S_IWOTH:
+        if not os.path.lexists(shared) and files.others_may_write(root.parent.stat()):
             return root / name
     return root / name if files.exchangeable_by(shared) else shared
 

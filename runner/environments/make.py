@@ -169,9 +169,10 @@ def make(spec: EnvironmentSpec, root: Path, progress: Progress, *, given: Given 
     """The environment: made and proven now, or made before from the same inputs.
 
     Raises:
-        RunnerError: the directory holds something else, or others could exchange it, or as in ``failure``.
+        RunnerError: the directory holds something else, others could exchange it or the setup, or as in ``failure``.
     """
     began = time.monotonic()
+    directory.check_setup(spec.setup)
     if root.exists():
         directory.check_own(root)
     if not directory.is_free(root):

@@ -180,14 +180,14 @@ def run_facts(run: Run, now: Now, studies: Studies | None = None) -> RunFacts:
     return RunFacts(**_facts(run, run.plan, now, studies))
 
 
-def shown_run(run: Run, now: Now) -> ShownRun:
+def shown_run(run: Run, now: Now, studies: Studies | None = None) -> ShownRun:
     """The same, and its command line, the user's code, the image, the nodes and GPUs it had. Raises UsageError: its
     plan cannot be read.
     """
     record, command, code, ended = run.of_script, run.command, run.code, run.ended
     plan = run.needed_plan() if record is None else None
     return ShownRun(
-        **_facts(run, plan, now),
+        **_facts(run, plan, now, studies),
         command_line=hidden_command(command.arguments),
         typed_in=command.directory,
         rerun_of=command.rerun_of,

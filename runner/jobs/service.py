@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shlex
 import socket
-import stat
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -80,7 +79,7 @@ def program_of(kind: Kind, words: Sequence[str], request: Request, site: Site, *
 def check_kernels(directory: Path) -> None:
     """Raises UsageError: what kernels import would be of others."""
     whose = files.exchangeable_by(directory / "kernel")
-    if whose or directory.stat().st_mode & stat.S_IWOTH:
+    if whose or files.others_may_write(directory.stat()):
         what = f"kernels would run modules of others there ({whose or 'all may write to it'})"
         raise UsageError(what, where=str(directory), fix="start it in a directory of your own")
 

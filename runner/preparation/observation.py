@@ -11,6 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from runner.backends.runtimes import answer_of
 from runner.backends.runtimes.common import mount_problem
 from runner.checks.image_fit import missing_packages
@@ -22,6 +24,7 @@ from runner.core.paths import home
 from runner.core.text import nearest
 from runner.environments.directory import check_setup
 from runner.model.backends import RUNTIMES, SCHEDULERS, runtime_programs
+from runner.model.image import Activate
 from runner.model.request import Mount, Recipe, Request
 from runner.model.site import RuntimeAtSite, Site
 from runner.preparation.choices import Choices, JobImage
@@ -54,9 +57,11 @@ def observe(
     plugin_problem, plugin_fix = _srun_plugin(site, choices.runtime)
     runs_here = on_this_machine and not facts.is_container
     lacks, fix = _environment_problem(recipe, image, runs_here=runs_here)
-    if image.environment is None:
-        way = site.ways.get(choices.runtime, RuntimeAtSite())
-        check_setup(way.setup, (*way.load, (site.ssh.config,)))
+    way = site.ways.get(choices.runtime, RuntimeAtSite())
+    setup = way.setup
+    if image.environment is not None:  # which was itself looked at when it was chosen
+        setup = msgspec.structs.replace(image.environment.setup, conda="", activate=Activate())
+    check_setup(setup, (*way.load, *site.mpi.load, (site.ssh.config,)))
     loads = loads_setup(site, choices.runtime, request, image)
     from_shell = not facts.is_container and not loads
     if not lacks and from_shell and request.starts_in is not None:

@@ -208,6 +208,7 @@ def record_of(request: Request, site: str) -> RequestRecord:
 
 
 _WITHIN = re.compile(r"/[^\s=:,;'\"&|()<>]+")  # whole paths in any word
+_HOME = re.compile(r"(?<![\w/.])~(?=/)")
 
 
 def _named(request: Request) -> Iterator[Path]:
@@ -216,8 +217,10 @@ def _named(request: Request) -> Iterator[Path]:
     yield from map(Path, (*(each.source for each in request.mounts), *filter(None, [request.hostfile])))
     if request.recipe is not None and (recipe := loader.directory_of(request.recipe, directory)) is not None:
         yield recipe
-    values = [value for _, value in request.env if value]
-    words = [*request.program, *request.arguments, *values, *filter(None, [request.image, request.env_name])]
+    pairs = [value for _, value in (*request.env, *request.options) if value]
+    named = [*request.program, *request.arguments, *pairs, *request.modules]
+    named += filter(None, [request.image, request.env_name])
+    words = [os.path.expandvars(_HOME.sub("$HOME", word)) for word in named]
     modules = [f"{word.partition('.')[0]}{end}" for word in words for end in ("", ".py")]  # python3 -m package.module
     words += [part for word in words for part in (*re.split(r"[=:,\s]", word), *_WITHIN.findall(word))] + modules
     parts = (word for word in words if word not in ("", ".py") and not word.startswith("-"))

@@ -90,7 +90,7 @@ def side_of_runs(names: Sequence[str]) -> Side:
 def _side_of_runs(name: str, runs: Sequence[Run]) -> Side:
     if not runs:
         raise UsageError("no run is named, or none was submitted", where=name, fix="give a run, or several")
-    seen = _of_their_studies(runs, {})
+    seen = of_their_studies(runs, {})
     launches = tuple(measured_launch(run, seen) for run in runs)
     return Side(name, {(launches[0].gpus, ()): PointLaunches(launches)})
 
@@ -128,7 +128,7 @@ def exported_of(subjects: Sequence[Subject]) -> tuple[ExportedRun, ...]:
     """
     looks: _Looks = {}
     every = [run for subject in subjects for run in _measured_runs(subject, looks).values()]
-    seen, each = _of_their_studies(every, looks), {run.path.resolve(): run for run in every}
+    seen, each = of_their_studies(every, looks), {run.path.resolve(): run for run in every}
     check_launches(identities(each.values()))
     return tuple(exported_run(run, seen) for run in each.values())
 
@@ -159,7 +159,7 @@ def report_of(subjects: Sequence[Subject], warn: Warn) -> tuple[Report, str]:
         more = f"-and-{len(runs) - 1}-more" if len(runs) > 1 else ""
         now = [(run, _state(run, warn)) for run in runs]  # which judges them
         check_launches(identities(runs))
-        report = runs_report(now, _of_their_studies(runs, {}))
+        report = runs_report(now, of_their_studies(runs, {}))
         return msgspec.structs.replace(report, chains=tuple(timelines(runs))), f"{runs[0].run_id}{more}"
     if len(subjects) > 1:
         others = f"{len(studies)} studies" if not runs else f"a study and {counted(len(runs), 'run')}"
@@ -180,7 +180,7 @@ def _state(run: Run, warn: Warn) -> str:
     return now.progress.state.phase if isinstance(now, Standing) and now.progress.state else ""
 
 
-def _of_their_studies(runs: Iterable[Run], looks: _Looks) -> Studies:
+def of_their_studies(runs: Iterable[Run], looks: _Looks) -> Studies:
     """What the studies say that these runs are launches of, wherever a run lies now; of those that can be read."""
     for run in runs:
         if (own := run.launched_as) is not None:

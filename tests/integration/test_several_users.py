@@ -8,8 +8,10 @@ import subprocess
 import sys
 import tempfile
 import time
+import venv
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -51,10 +53,12 @@ from runner.jobs import code_record, directory, logs, lookup, mirror, states
 from runner.jobs import collect as collected
 from runner.jobs.directory import Run
 from runner.jobs.image_usage import prune_images
+from runner.jobs.service import check_kernels
 from runner.model.image import INPUTS_LABEL, Setup
 from runner.model.job import Submitted
 from runner.model.request import Request
 from runner.preparation.environment import prepare_environment
+from runner.preparation.job import prepare
 from runner.preparation.new_recipe import new_recipe, write_recipe
 from runner.preparation.request import check_directory, check_foreign, make_request, record_of
 from runner.recipes.loader import read_recipe
@@ -517,7 +521,9 @@ def test_to_prepare_a_strangers_request_again_runs_nothing_of_his(place: Path) -
         run_as(ALICE, check_foreign, request, (name,))
 
 
-def test_a_directory_that_is_another_users_since_is_not_submitted_from_again(place: Path) -> None:
+def test_a_directory_that_is_another_users_since_is_not_submitted_from_again(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A scratch is purged, and anybody may make the name again."""
     place.chmod(0o1777)
     owned(place / "project", ALICE)
@@ -534,7 +540,11 @@ def test_a_directory_that_is_another_users_since_is_not_submitted_from_again(pla
     others = [msgspec.structs.replace(above, program=words) for words in of_words]
     of_words = [("bash", "-c", f"cd {place}/project && python3 train.py"), ("python3", f"-c{place}/project/train.py")]
     others += [msgspec.structs.replace(above, program=words) for words in of_words]
+    monkeypatch.setenv("OF_PLACE", str(place))
+    others.append(msgspec.structs.replace(above, program=("bash", "-c", "cd $OF_PLACE/project && python3 train.py")))
     others.append(msgspec.structs.replace(above, env=(("PYTHONPATH", f"/usr/lib:{place}/project"),)))
+    others.append(msgspec.structs.replace(above, options=(("code", f"{place}/project/train.py"),)))
+    others.append(msgspec.structs.replace(above, modules=(f"{place}/project/train.py",)))
     records = [run_as(ALICE, record_of, each, "s") for each in (here, *others)]
     for record in records:
         run_as(ALICE, check_directory, record, "it")
@@ -727,6 +737,10 @@ def test_no_environment_is_made_and_nothing_collected_where_a_stranger_could_exc
     root = owned(place / "envs/x", CAROL, 0o777)
     assert "x is user" in outcome_as(ALICE, make.make, spec, root, Silent()).what
     packages = PackagesSpec("pytorch", "cpu", (), Setup())
+    shared = owned(owned(place / "scratch", 0, 0o1777) / "conda", CAROL)
+    sourced = msgspec.structs.replace(spec.setup, conda=str(shared))
+    for call, asked in ((make.make, replace(spec, setup=sourced)), (collect.collect, replace(packages, setup=sourced))):
+        assert "what is there runs as you" in outcome_as(ALICE, call, asked, place / "hers", Silent()).what
     assert "x is user" in outcome_as(ALICE, collect.collect, packages, root, Silent()).what
     assert not list(root.iterdir())
     work = owned(owned(place / "wheels", ALICE) / ".collecting", CAROL, 0o777)
@@ -855,6 +869,41 @@ def test_a_strangers_link_to_a_name_that_is_too_long_is_not_followed(
     assert files.is_first_come(shared / "hers")
 
 
+def test_what_a_site_sources_is_no_strangers(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shared, hers = owned(place / "scratch", 0, 0o1777), owned(owned(place / "open", 0, 0o777) / "hers", ALICE)
+    for owner in (ALICE, CAROL):
+        conda = owned(shared / f"conda-{owner}", owner)
+        whats = [outcome_as(ALICE, environments.check_setup, Setup(conda=str(conda))).what]
+        whats.append(outcome_as(ALICE, environments.check_setup, Setup(), [["source", f"{conda}/x"]]).what)
+        assert [("what is there runs as you" in what) for what in whats] == [owner == CAROL] * 2
+    (place / "link").symlink_to(shared / "not yet")
+    for later in (shared / "not yet", place / "link", hers):  # which all may make, or move away
+        assert "may be another" in outcome_as(ALICE, environments.check_setup, Setup(conda=str(later))).what
+    for name in ("CACHE", "STATE"):
+        monkeypatch.setenv(f"RUNNER_{name}", str(owned(place / name, ALICE)))
+    monkeypatch.setenv("HOME", str(place))
+    monkeypatch.chdir(owned(place / "work", ALICE))
+    (site := place / "mine.yaml").write_text(f"name: m\nextends: local\nmpi: {{load: [[source, {shared}/not yet]]}}\n")
+    site.write_text(f"{site.read_text()}ways: {{native: {{load: [[source, {shared}/conda-{CAROL}/x]]}}}}\n")
+    venv.create(place / "venv")
+    for env_name in (None, str(place / "venv")):
+        way = {"site": str(site), "runtime": "native", "env_name": env_name}
+        asked = make_request({"gpus": 1, "arguments": ("true",), **way})
+        assert "what is there runs as you" in outcome_as(ALICE, prepare, asked).what
+
+
+@pytest.mark.parametrize("mode", [0o3775, 0o2775])
+def test_a_place_of_the_logins_group_is_one_of_all(mode: int, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (group_place := owned(place / "all", 0)).chmod(mode)
+    os.chown(group_place, 0, GROUP)
+    group_place.chmod(mode)
+    monkeypatch.setattr(pwd, "getpwuid", lambda _: SimpleNamespace(pw_gid=GROUP, pw_name="alice"))
+    monkeypatch.setenv("RUNNER_STATE", str(group_place))
+    assert "could be another user's" in outcome_as(ALICE, paths.state_dir, groups=(GROUP,)).what
+    assert "modules of others" in outcome_as(ALICE, check_kernels, group_place, groups=(GROUP,)).what
+    assert run_as(ALICE, environments.beside, group_place / "x", ".conda", groups=(GROUP,)) == group_place / "x/.conda"
+
+
 def test_no_link_of_a_stranger_leads_to_where_things_are_kept(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It leads to the user's directory while its owner is looked at, and to the stranger's after that."""
     shared, own = owned(place / "scratch", 0, 0o1777), owned(owned(place / "alices", ALICE) / "thesis", ALICE)
@@ -910,12 +959,6 @@ def test_no_link_of_a_stranger_leads_to_where_things_are_kept(place: Path, monke
     monkeypatch.setenv("RUNNER_CONFIG", str(shared / f"RUNNER_CONFIG-{ALICE}.yaml"))
     assert "references may be theirs" in outcome_as(ALICE, default_file).what
     monkeypatch.delenv("RUNNER_CONFIG")
-    for owner in (ALICE, CAROL):
-        conda = owned(shared / f"conda-{owner}", owner)
-        whats = [outcome_as(ALICE, environments.check_setup, Setup(conda=str(conda))).what]
-        whats.append(outcome_as(ALICE, environments.check_setup, Setup(), [["source", f"{conda}/x"]]).what)
-        assert [("what is there runs as you" in what) for what in whats] == [owner == CAROL] * 2
-    assert "may be another" in outcome_as(ALICE, environments.check_setup, Setup(conda=str(shared / "not yet"))).what
     (home := owned(place / "home", ALICE, 0o700)).joinpath("image").write_text("x")
     for link in (shared / "link", shared / "above/thesis", place / "open/hers"):
         assert run_as(ALICE, files.exchangeable_by, link).startswith(("behind", "below"))

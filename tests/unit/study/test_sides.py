@@ -253,7 +253,8 @@ def test_what_was_launched_beside_a_run_goes_with_it_out_of_its_study(
     )
     assert call("export", "train", "--format", "reframe").out.count("replaced") == (2 if lacks else 1 if before else 0)
     (point,) = result(call("compare", str(first.path), other.path.name, "--json").out)["points"]
-    for made in (result(call("report", str(first.path), "--json", "-o", str(tmp_path / "page")).out), point["first"]):
+    report = result(call("report", str(first.path), "--json", "-o", str(tmp_path / "page")).out)
+    for made in (report, point["first"], result(call("show", str(first.path), "--json").out)["figure"]):
         assert words in in_doubts(made) and ("replaced" in in_doubts(made)) == bool(words)
     for number, subjects in enumerate((["train"], ["train", other.path.name], [str(first.path)])):
         bundle = str(tmp_path / f"{number}.tar")

@@ -37,11 +37,19 @@ _MODULE = f"{_ELSEWHERE} import runpy; runpy.run_module(sys.argv.pop(1), run_nam
 _NOTEBOOK = f"""{_ELSEWHERE}
 try:
     from jupyter_client.provisioning import local_provisioner as local
+    def login_group():
+        import pwd
+        try:
+            return pwd.getpwuid(os.geteuid()).pw_gid
+        except KeyError:
+            return os.getgid()
     def launch(command, *, start=local.launch_kernel, **how):
         if "-m" in command[:-1]:
             command[command.index("-m"):command.index("-m") + 1] = ["-c", {_MODULE!r}]
         place = os.stat(how.get("cwd") or ".")
-        if "ipykernel_launcher" in command and (place.st_uid not in (0, os.geteuid()) or place.st_mode & 0o002):
+        is_group = place.st_mode & 0o020 and place.st_uid != os.geteuid() and place.st_gid == login_group()
+        is_open = place.st_uid not in (0, os.geteuid()) or place.st_mode & 0o002 or is_group
+        if "ipykernel_launcher" in command and is_open:
             command.append("--InteractiveShellApp.ignore_cwd=True")  # nor its own imports, nor the cells'
         return start(command, **how)
     local.launch_kernel = launch
