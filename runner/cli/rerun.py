@@ -51,7 +51,8 @@ def command(run: str, without: tuple[str, ...], **flags: Any) -> int:
     left_out = [_field(option) for option in without]
     record = recorded(first)
     request = repeated(record, changes, without=left_out, image=image_of(first.needed_plan()))
-    if os.path.lexists(index() / first.run_id):  # else the user has named it, whosever it is
+    ids = filter(None, (first.run_id, first.ran_in.name))  # which it has, and had
+    if any(os.path.lexists(index() / each) for each in ids):  # else the user has named it, whosever it is
         check_directory(record, "the first run")
     check_foreign(request, changes)
     if request.snapshot and "snapshot" not in changes:

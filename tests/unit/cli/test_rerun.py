@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from runner.cli.rerun import image_line
+from runner.core import files
 from runner.core.errors import Exit
 from runner.jobs.directory import orders
 from runner.model.plan import PlannedImage
@@ -105,6 +106,14 @@ def test_what_was_not_recorded_is_reported(project: Path, call: Call) -> None:
     said = call("rerun", directory.name, code=Exit.USAGE)[1]
     assert "no recorded command line" in said
     assert "command    not recorded" in call("show")[0]
+
+
+def test_a_run_that_was_renamed_is_asked_of_as_well(project: Path, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    call("submit", *LOCAL, "--wait", "--", sys.executable, ODD)
+    directory = Path(str(facts(call)["directory"]))
+    renamed = directory.rename(directory.with_name("paper"))
+    monkeypatch.setattr(files, "exchangeable_by", lambda path, **_: "a stranger's" if path.name == ODD else "")
+    assert "a stranger's, since" in call("rerun", str(renamed), "--dry-run", code=Exit.REFUSED)[1]
 
 
 def test_what_cannot_be_repeated_is_refused_with_the_reason(project: Path, call: Call) -> None:
