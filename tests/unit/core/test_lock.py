@@ -31,7 +31,7 @@ Hold = Callable[..., AbstractContextManager[None]]
 def test_the_holder_that_is_waited_for_is_named_and_the_wait_ends(
     tmp_path: Path, hold: Hold, name: str, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lock, "_SILENT_S", 0.05)
+    monkeypatch.setattr(lock, "_SILENT_S", 0.0)
     path = tmp_path / name
     said: list[str] = []
     with hold(path, said.append):
