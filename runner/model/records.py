@@ -193,7 +193,8 @@ class Report(msgspec.Struct, frozen=True):
             marked the end; empty of a recipe.
         forwards_seen: steps of the window with a forward pass in training or, if any, of its optimizer; None: not seen.
         trained_beside: values of parameters that an optimizer stepped in the warm-up, and no proof covers.
-        steps_beside: of the window, steps of optimizers of other parameters than the model's, or by turns.
+        steps_beside: of the window, steps of optimizers of other parameters than the model's, or by turns; and one more
+            where other processes of this rank trained.
         trained: digests of the model (``modules``, ``parameters``, also at the end), ``optimizer``, ``precision``,
             shapes of the ``inputs``, ``compiled``, ``activation checkpointing``; of the window
             ``mean size of a sample`` (numbers in the inputs) and ``forward passes of a step``; of what is unknown none,

@@ -82,7 +82,14 @@ NOT_CHECKED = {
     "time_as_long_as_the_batch", "time_as_long_as_the_first_batches", "time_major_and_stated", "time_stated",
     "time_stated_and_written", "time_stated_for_a_class", "unlabelled_without_loss", "within_torchscript",
 }  # fmt: skip
-BESIDE = {"by_turns", "actor_and_critic", "adversarial", "adversarial_apart", "adversarial_and_stated"}
+BESIDE = {
+    "beside_another_process",
+    "by_turns",
+    "actor_and_critic",
+    "adversarial",
+    "adversarial_apart",
+    "adversarial_and_stated",
+}
 BY_INPUT = {"encoders_by_turns"}  # in doubt, though a batch is stated
 NOT_SEEN = {"compiled_optimizer_unseen"}
 CHECKPOINTED = {"recomputed", "recomputed_in_part", "recomputed_without_its_holder"}

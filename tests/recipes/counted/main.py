@@ -869,6 +869,21 @@ def frozen_collector() -> Script:
         yield taken
 
 
+@script(f"hook {BATCH}")
+def beside_another_process() -> Script:
+    """As processes train that share a model (Hogwild): the other one has begun, and goes on."""
+    (begun, begins), (over, ends) = os.pipe(), os.pipe()
+    if os.fork() == 0:
+        os.close(ends)
+        for _ in simple(net()):
+            os.write(begins, b"x")
+        os.read(over, 1)
+        os._exit(0)
+    os.read(begun, 1)
+    yield from simple(net())
+    os.close(ends)
+
+
 @script("hook")
 def recomputed_in_part() -> Script:
     class Halves(nn.Module):

@@ -15,7 +15,7 @@ import weakref
 from typing import Any, Callable
 
 from gpu_runner_inside import records
-from gpu_runner_inside.meter import optimizer_steps
+from gpu_runner_inside.meter import optimizer_steps, siblings
 from gpu_runner_inside.meter.meter import Meter, Settings
 
 VARIABLE = "RUNNER_METER"  # set by submit --meter
@@ -67,6 +67,7 @@ _state = _State()
 
 def begin(settings: Settings, training: Any, source: str) -> Meter:
     """The meter of this process. A second one measures nothing, but the script's own takes the place of the hook's."""
+    siblings.leave_line()
     made = Meter(settings, training, source, why_not=_why_not(source))
     if made.active:
         os.environ[OWNER_VARIABLE] = str(os.getpid())
@@ -151,7 +152,11 @@ def _step_ends(optimizer: Any) -> None:
         return
     del _state.stepping[place:]
     _state.ended += 1
-    if not _state.stepping and _state.counts(optimizer):
+    if _state.pid != os.getpid():
+        if not _state.off:
+            siblings.leave_line()
+        _state.off = True
+    elif not _state.stepping and _state.counts(optimizer):
         _count(optimizer)
 
 

@@ -22,6 +22,7 @@ from gpu_runner_inside.benchmark import figures, lengths, proof
 from gpu_runner_inside.benchmark.options import WARMUP, WINDOW
 from gpu_runner_inside.launcher.rendezvous import Store
 from gpu_runner_inside.meter import channel, clocks, counting, reduction
+from gpu_runner_inside.meter.siblings import Siblings
 
 LIFE_VARIABLE = "RUNNER_METER_LIFE"  # how often a meter has begun in this process, which exec keeps
 UNWATCHED_VARIABLE = "RUNNER_METER_UNWATCHED"  # the launcher started what started this process
@@ -217,7 +218,7 @@ class Meter:
         self._note()
         ends_s: list[float] = []
         waiting_s: list[float] = []
-        sees_forward = True
+        sees_forward, siblings = True, Siblings()
         self._synchronize()
         before_s = clocks.monotonic()
         window.mark("begin")
@@ -268,6 +269,7 @@ class Meter:
             "batch_stated": self.settings.batch_size or None,
             "waiting_s": waiting_s if sees_forward else [],
             "longest_waiting_s": self._longest_s if sees_forward else None,
+            "steps_beside": training.steps_beside + siblings.trained,
         }
         self._record(world, device, facts, timed, length, options, own)
 
@@ -305,7 +307,6 @@ class Meter:
             sharded=settings.sharded or training.sharded,
             parameters_finite=facts.finite,
             trained_beside=training.trained_beside,
-            steps_beside=training.steps_beside,
             data_parallel=data_parallel,
             trained={**training.trained, **self._counting.means}
             if world.size == 1 or data_parallel or not (settings.sharded or training.sharded)
