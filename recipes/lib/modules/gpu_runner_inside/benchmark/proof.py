@@ -71,8 +71,8 @@ def judge(facts: Sequence[RankFacts], expected_size: int, *, synchronised: bool 
             len({each.gradients for each in facts}) == size,
             "ranks have equal local gradients: they train on the same data, so equal weights prove nothing"
             if all(each.gradients for each in facts)
-            else "the optimizer's parameters got no gradient of a backward pass (copies of the model's, perhaps), so "
-            "equal weights prove nothing",
+            else "no finite gradient of a backward pass was seen at the optimizer's parameters (they may be copies of "
+            "the model's, or the warm-up too short for a loss scale), so equal weights prove nothing",
         ),
         "parameters_equal": (
             not synchronised or len({each.parameters for each in facts}) == 1,

@@ -198,7 +198,7 @@ class Meter:
     def _measure(self) -> Iterator[int]:
         """The course of a measurement: yields how many steps until it goes on."""
         training = self._training
-        world = training.world()
+        world = self._world()
         self._channel = channel.Channel(world.rank, world.size, self._values(world), self._life)
         device = training.device()
         options = self._options(device.kind)
@@ -272,6 +272,13 @@ class Meter:
             "steps_beside": training.steps_beside + siblings.trained,
         }
         self._record(world, device, facts, timed, length, options, own)
+
+    def _world(self) -> Any:
+        """The framework's. Processes that the program started, as by torch.multiprocessing, have their rank of it."""
+        world = self._training.world()
+        if not self._watched:
+            self._rank = world.rank
+        return world
 
     def _record(
         self,

@@ -109,7 +109,7 @@ class Passes:
         self._repeated_in, self._solves = -1, False  # which backward pass; whether one repeats several
         self._given: list[tuple[Any, int]] = []  # tensors of the last pass in the warm-up, not kept alive; versions
         self._shapes: Any = None  # of the last pass's inputs; what they show
-        self._shown = NONE
+        self._shown, self._only_places = NONE, True
         self._close: list[Callable[[], None]] = []
         self._looks = True
         self._outputs: list[Any] = []  # hooks of this step's; that of a parameter would stay
@@ -182,7 +182,8 @@ class Passes:
         given = (*inputs, *named.values()) if named else inputs
         try:
             shapes = [(each.shape, each.dtype) for each in given if isinstance(each, torch.Tensor)]
-            if len(shapes) < len(given) or shapes != self._shapes:
+            again = self._looks and self._only_places  # by chance, perhaps: numbers of samples that were not shuffled
+            if again or len(shapes) < len(given) or shapes != self._shapes:
                 self._shown, self._shapes = self._show(given), shapes
                 if self.shapes not in ("", VARYING):
                     own = of_inputs(given)
@@ -239,7 +240,8 @@ class Passes:
         """A pass with these inputs."""
         samples, across, numbers = 0, NONE.across, 0
         with suppress(Exception):  # a tensor without a shape that can be read
-            hides = _is_of_one_sample() or _are_places(given)
+            self._only_places = self._only_places and _are_places(given)
+            hides = _is_of_one_sample() or self._only_places
             samples = 0 if hides else samples_of(given, tokens=self._tokens, time_major=self._time_major)
             across, numbers = across_of(given), numbers_of(given)
         return Step(1, samples, samples, across, numbers=numbers)
