@@ -35,6 +35,7 @@ from runner.model.site import Site
 from runner.sites import loader
 
 _STARTS = frozenset(("submit", "run", "shell", "serve", "jupyter", "scale", "rerun", "build", "env"))
+_KERNELS = frozenset(("serve", "jupyter"))
 _ASKS = frozenset(("status", "logs", "wait", "show", "diff"))  # again after a lost connection: they change nothing
 _OTHERS = frozenset(("cancel", "report", "compare", "export", "convert", "images", "importer"))
 _WRITTEN = ("-o", "--output", "--bundle", "--junit", "--markdown")  # of _FETCHED: files that come back
@@ -231,7 +232,7 @@ def _working_files(verb: str) -> tuple[Path, str, Sequence[str]]:
         if repository is not None:
             start = here.resolve().relative_to(repository.top).as_posix()
             names = names_of(repository, new=True) if verb in _STARTS else ()
-            return repository.top, start, _own(repository.top, names)
+            return repository.top, start, _own(repository.top, names, kernels=verb in _KERNELS)
     except (GitError, OSError) as error:
         raise RefusedError(f"the files cannot be listed: {error}", where=str(here), fix="correct it") from None
     if verb not in _STARTS:
@@ -239,12 +240,13 @@ def _working_files(verb: str) -> tuple[Path, str, Sequence[str]]:
     if here in (paths.home(), *paths.home().parents):
         fix = "go to the directory of your program, or `git init` one"
         raise RefusedError("all of it would be copied to the site", where=str(here), fix=fix)
-    return here, ".", _own(here, [name for name, _ in files.files_below(here)])
+    return here, ".", _own(here, [name for name, _ in files.files_below(here)], kernels=verb in _KERNELS)
 
 
-def _own(top: Path, names: Iterable[str]) -> list[str]:
-    """Without what other users have put into directories that all may write to: a copy of it would be this user's; and
-    without run directories: those there are others.
+def _own(top: Path, names: Iterable[str], *, kernels: bool = False) -> list[str]:
+    """Without what other users have put into directories that all may write to, for ``kernels``, which import what lies
+    beside a notebook, also into their own: a copy of it would be this user's; and without run directories: those there
+    are others.
     """
     from runner.jobs.directory import is_whole_id
 
@@ -254,7 +256,9 @@ def _own(top: Path, names: Iterable[str]) -> list[str]:
     def is_strangers(path: Path) -> bool:
         if path == top:
             return False
-        return files.is_put_by_stranger(about(path), about(path.parent)) or is_strangers(path.parent)
+        place = about(path), about(path.parent)
+        is_kept_out = files.is_put_by_stranger(*place) or (kernels and files.is_strangers(*place, by_place=True))
+        return is_kept_out or is_strangers(path.parent)
 
     own, others = list[str](), list[str]()
     for name in names:

@@ -70,7 +70,7 @@ def exchangeable_by(directory: Path, *, made: bool = False, used: bool = False) 
         # Any may write a link; where others may not, it is of those who may write to its directory, which comes, too.
         place = above if is_link else status
         others_write = others_may_write(place)
-        if not (is_link and not others_write) and _is_strangers(status, above, by_place=used or each != real):
+        if not (is_link and not others_write) and is_strangers(status, above, by_place=used or each != real):
             whose = f"user {status.st_uid}'s{' link' if is_link else ''}"
         if not whose and others_write and not is_link and not status.st_mode & stat.S_ISVTX:
             whose = "everybody's to write to, or your login group's (no sticky bit)"
@@ -147,7 +147,7 @@ def is_trusted(user: int) -> bool:
     return user < system or user in named
 
 
-def _is_strangers(status: os.stat_result, above: os.stat_result, *, by_place: bool) -> bool:
+def is_strangers(status: os.stat_result, above: os.stat_result, *, by_place: bool) -> bool:
     """Whether it is of a user who is not trusted; with ``by_place``, nor for its group."""
     if is_trusted(status.st_uid):
         return False

@@ -134,6 +134,8 @@ def test_words_files_and_exit_code_arrive_as_they_are(laptop: Laptop) -> None:
 def test_only_what_changed_is_sent_and_what_went_is_removed(laptop: Laptop) -> None:
     words = ("submit", "--gpus=2", "--dry-run", "--", "python3", "show.py")
     laptop(*words)
+    (copy,) = laptop.copies
+    (copy / "runs").mkdir(exist_ok=True)
     assert "copied" not in laptop(*words).err
     (laptop.work / "show.py").write_bytes(SHOWS + b"# more\n")
     (laptop.work / "below").mkdir()
@@ -142,7 +144,6 @@ def test_only_what_changed_is_sent_and_what_went_is_removed(laptop: Laptop) -> N
     (laptop.work / "below/one.py").unlink()
     git(laptop.work, "add", "-A")
     assert "copied" not in laptop(*words).err
-    (copy,) = laptop.copies
     assert (copy / "show.py").read_bytes().endswith(b"more\n") and not (copy / "below/one.py").exists()
     assert (copy / "runs").is_dir()
 

@@ -12,6 +12,7 @@ import venv
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -588,6 +589,9 @@ def test_what_others_have_put_among_the_working_files_is_not_copied_to_another_m
     assert run_as(ALICE, remote._own, here, (*own, *others)) == own
     os.chown(here / "runs", ALICE, ALICE)
     assert run_as(ALICE, remote._own, here, (*own, others[-1])) == own, "runs there are others"
+    here.chmod(0o755)  # what is theirs was put there for them
+    for kernels, copied in ((False, (*own, *others[:2])), (True, own)):
+        assert run_as(ALICE, partial(remote._own, kernels=kernels), here, (*own, *others[:2])) == list(copied)
 
 
 def test_a_strangers_directory_with_a_colon_in_its_name_is_not_ones_own_image_with_a_tag(place: Path) -> None:
