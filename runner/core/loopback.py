@@ -33,9 +33,9 @@ def is_here(netloc: str) -> bool:
     return any(each.is_loopback or each.is_unspecified or _is_own(each) for each in _addresses(host_of(netloc)))
 
 
-def ensure_own_port(netloc: str) -> str:
+def ensure_own_port(netloc: str, *, by_name: bool = False) -> str:
     """The address of ``HOST[:PORT]`` at which a trusted user listens, as a host of URLs: as long as that user does, no
-    other one can.
+    other one can. ``by_name``: who connects takes any address of it, so that user must listen at all.
 
     Raises:
         RefusedError: others listen at this port of this machine, too. InfrastructureError: nothing listens there.
@@ -46,10 +46,16 @@ def ensure_own_port(netloc: str) -> str:
         what = f"no trusted user listens at {netloc}: its images could be anybody's, and a login would be"
         fix = "let your registry or tunnel listen there, or at another port; RUNNER_TRUST=NAME if it is NAME's"
         raise RefusedError(what, where=netloc, fix=fix)
-    for address in _addresses(host_of(netloc)):
+    reached = []
+    for address in (every := _addresses(host_of(netloc))):
         at = ipaddress.ip_address("127.0.0.1" if address.version == 4 else "::1") if address.is_unspecified else address
         if any(each == at or (each.is_unspecified and at.version in (4, each.version)) for each, _ in listening):
-            return f"[{at}]" if at.version == 6 else str(at)
+            reached.append(f"[{at}]" if at.version == 6 else str(at))
+    if reached and by_name and len(reached) < len(every):
+        what = f"{host_of(netloc)} has other addresses here, at which anybody may listen"
+        raise RefusedError(what, where=netloc, fix=f"write it as {reached[0]}:{port}")
+    if reached:
+        return reached[0]
     # By the time that it is called, anybody may listen.
     fix = f"start your registry, tunnel or engine at {netloc}, or name another port"
     raise InfrastructureError(f"{netloc} cannot be reached: nothing listens there", where=netloc, fix=fix)

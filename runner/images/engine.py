@@ -98,10 +98,12 @@ def connect(url: str | None = None) -> docker.DockerClient:
 
 
 def connected(url: str | None = None) -> tuple[str, docker.DockerClient]:
-    """The URL of that engine, and its client; raises as ``connect`` does."""
+    """The URL of that engine, with the address that its client reaches it at, and the client; raises as ``connect``."""
     named = url or os.environ.get("DOCKER_HOST")
     if named:
-        return named, _open_client(named, where="--engine" if url else "DOCKER_HOST")
+        client = _open_client(named, where="--engine" if url else "DOCKER_HOST")
+        reached: str = client.api.base_url
+        return (f"{_HERE}{reached.removeprefix('http://')}" if reached.startswith("http://") else named), client
     tried: list[str] = []
     for candidate in default_urls(private_state()):
         if not Path(candidate.removeprefix("unix://")).exists():

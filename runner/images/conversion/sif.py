@@ -117,7 +117,7 @@ def without_tls(reference: Reference) -> list[str]:
     """The builder's options for a registry of this machine. RefusedError: a stranger could listen there."""
     if not is_loopback(reference.registry):
         return []
-    ensure_own_port(reference.registry)
+    ensure_own_port(reference.registry, by_name=True)
     return ["--no-https"]
 
 

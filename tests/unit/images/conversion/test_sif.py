@@ -5,12 +5,13 @@ from __future__ import annotations
 import shutil
 import socket
 import struct
+from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
 
 from runner.cli import run
-from runner.core import process
+from runner.core import loopback, process
 from runner.core.errors import Exit, InfrastructureError, RefusedError
 from runner.core.progress import Silent
 from runner.images import reference as references
@@ -28,11 +29,16 @@ from tests.support.submissions import sound
 pytestmark = pytest.mark.skipif(process.find("mksquashfs") is None, reason="squashfs-tools are not installed")
 
 
-def test_a_builder_takes_no_registry_of_this_machine_that_is_a_strangers() -> None:
+def test_a_builder_takes_no_registry_of_this_machine_that_is_a_strangers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another user may listen there by then, and would get a login."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         here = references.parse(f"127.0.0.1:{server.getsockname()[1]}/x:1")
         assert apptainer_build.without_tls(here) == ["--no-https"]
+        monkeypatch.setattr(loopback, "_addresses", lambda _: [ip_address("::1"), ip_address("127.0.0.1")])
+        with pytest.raises(RefusedError, match="other addresses") as caught:  # which the builder would try first
+            apptainer_build.without_tls(references.parse(f"localhost:{server.getsockname()[1]}/x:1"))
+        assert caught.value.fix == f"write it as 127.0.0.1:{server.getsockname()[1]}"
+        monkeypatch.undo()
     with pytest.raises(InfrastructureError, match="nothing listens"):
         apptainer_build.without_tls(here)
     assert apptainer_build.without_tls(references.parse("nvcr.io/x:1")) == []
