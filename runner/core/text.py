@@ -56,8 +56,10 @@ def with_span(value: float, low: float | None, high: float | None, write: Callab
 
 
 def seconds(value: float) -> str:
-    """``412 ms``, ``3.21 s``."""
-    return f"{1000.0 * value:.3g} ms" if value < 1.0 else f"{value:.3g} s"
+    """``412 ms``, ``3.21 s``, ``1234 s``."""
+    if value < 0.9995:  # which three digits round to a second
+        return f"{1000.0 * value:.3g} ms"
+    return f"{value:.3g} s" if value < 999.5 else f"{value:.0f} s"
 
 
 def age(elapsed_s: float) -> str:

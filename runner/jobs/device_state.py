@@ -231,7 +231,8 @@ def _of_processors(evidence: Evidence, begin: WindowEnd, end: WindowEnd) -> Iter
     span_s = end.monotonic_s - begin.monotonic_s
     first, last = begin.processors, end.processors
     if first.throttles is not None and last.throttles is not None and last.throttles > first.throttles:
-        yield f"its processors were throttled by heat ({last.throttles - first.throttles} events)", ""
+        disturbs = "its processors throttled" if evidence.plan.device == "cpu" else ""
+        yield f"its processors were throttled by heat ({last.throttles - first.throttles} events)", disturbs
     if first.quota_throttled_s is not None and last.quota_throttled_s is not None:
         quota_s = last.quota_throttled_s - first.quota_throttled_s
         if quota_s > 0.01 * span_s:
@@ -242,7 +243,11 @@ def _of_processors(evidence: Evidence, begin: WindowEnd, end: WindowEnd) -> Iter
     if None in (first.busy_s, last.busy_s, first.own_s, last.own_s):
         return
     busy, own = (last.busy_s or 0.0) - (first.busy_s or 0.0), (last.own_s or 0.0) - (first.own_s or 0.0)
-    others = (busy - own) / span_s
-    if others > _OTHERS:
-        disturbs = "others computed on its processors" if others * span_s > _MANY * own else ""
-        yield f"others used {others:.1f} processors on average in the window", disturbs
+    stolen = (last.steal_s or 0.0) - (first.steal_s or 0.0) if None not in (first.steal_s, last.steal_s) else 0.0
+    for who, taken_s in (("others", busy - own), ("the hypervisor", stolen)):
+        if taken_s > _OTHERS * span_s:
+            what = "others computed on its processors" if who == "others" else f"{who} took processor time"
+            yield (
+                f"{who} used {taken_s / span_s:.1f} processors on average in the window",
+                what if taken_s > _MANY * own else "",
+            )

@@ -11,7 +11,7 @@ from functools import partial
 from statistics import median
 
 from runner.core.text import counted
-from runner.model.figure import figure_of, in_words
+from runner.model.figure import figure_of, in_words, shared_doubts
 from runner.model.verdict import BETWEEN_GPUS, ProvenGpu, Verdict
 from runner.proving.facts import (
     AllreduceFacts,
@@ -238,12 +238,16 @@ def _no_tf32(ladder: Ladder, earlier: Earlier) -> str:
 def _measured(ladder: Ladder, _earlier: Earlier, outcomes: Sequence[JobOutcome]) -> Judgement:
     verdict = outcomes[0].verdict
     require(_rate_faults(verdict))
-    figures: Figures = {"images_per_s": verdict.images_per_s, "steady": verdict.steady}
-    if (figure := figure_of(verdict, "full")) is not None and (doubts := in_words(figure.doubts, labelled=True)):
-        figures["doubts"] = doubts
+    figures: Figures = {"images_per_s": verdict.images_per_s, "steady": verdict.steady, **_doubts(outcomes)}
     if verdict.precision is not None:
         figures["images_per_s_low"], figures["images_per_s_high"] = verdict.precision
     return Judgement("passed", label=ladder.label or verdict.demonstration, figures=figures, proven=verdict.proven)
+
+
+def _doubts(outcomes: Sequence[JobOutcome]) -> Figures:
+    """Those of the figures that are taken from them."""
+    doubts = shared_doubts((figure_of(each.verdict, "full") for each in outcomes), "run")
+    return {"doubts": words} if (words := in_words(doubts, labelled=True)) else {}
 
 
 def _result(ladder: Ladder, earlier: Earlier, _outcomes: Sequence[JobOutcome]) -> Judgement:
@@ -349,6 +353,7 @@ def _cost(ladder: Ladder, _earlier: Earlier, outcomes: Sequence[JobOutcome]) -> 
         "instrumentation_percent": 100 * max(shares),
         "hooks_change_percent": 100 * compared.change,
         "hooks_verdict": compared.verdict,
+        **_doubts(outcomes),
     }
     label = ladder.label or next((each.verdict.demonstration for each in outcomes if each.verdict.demonstration), "")
     return Judgement("passed", label=label, figures=figures, proven=outcomes[0].verdict.proven)
@@ -377,6 +382,7 @@ def _few_steps(
     if verdict.outcome not in ("measured", "ran")[: 1 if only_measured else 2]:
         raise FailedError(f"verdict {verdict.outcome}", *verdict.reasons[:3])
     figures: Figures = {} if verdict.images_per_s is None else {f"{verdict.unit}_per_s": verdict.images_per_s}
+    figures.update(_doubts(outcomes))
     return Judgement(
         "passed", label=ladder.label or "demonstration: a few steps", figures=figures, proven=verdict.proven
     )
@@ -420,6 +426,7 @@ def _synthetic(ladder: Ladder, _earlier: Earlier, outcomes: Sequence[JobOutcome]
         "ours_images_per_s": median(by_arm["B"]),
         "ours_change_percent": 100 * compared.change,
         "verdict": compared.verdict,
+        **_doubts(outcomes),
     }
     if compared.low is not None and compared.high is not None:
         figures["change_low_percent"], figures["change_high_percent"] = 100 * compared.low, 100 * compared.high

@@ -187,8 +187,8 @@ def citation(
         alike = "" if len(together) == len(proven) else " where they trained together"
         in_step = "" if unexamined or not together else f", and trained in step{alike}"
         sentences.append(
-            f"Measured with gpu-runner {__version__}: every figure is recomputed from each rank's own times, only from "
-            f"runs in which it is proven that all ranks ran{devices}{in_step}."
+            f"gpu-runner {__version__} computed every figure anew from each rank's own times, only from runs in which "
+            f"it is proven that all ranks ran{devices}{in_step}."
         )
     if unexamined:
         sentences.append(

@@ -92,6 +92,8 @@ FORMS = {
     "half an interval": (text.with_span(0.9, 0.85, None), "90.0 %"),
     "short": (text.seconds(0.0412), "41.2 ms"),
     "long": (text.seconds(3.214), "3.21 s"),
+    "a second": (text.seconds(0.9996), "1 s"),
+    "long enough": (text.seconds(1234.5), "1234 s"),
     "age": (" ".join(map(text.age, (-1, 59.9, 60, 719, 3 * 3600, 2 * 86_400))), "0 s 59 s 1 min 11 min 3 h 2 d"),
     "few": (first_of(("a", "b"), 2), "a, b"),
     "many": (first_of(tuple("abcde"), 2, "; "), "a; b and 3 more"),

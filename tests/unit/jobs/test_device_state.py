@@ -47,7 +47,8 @@ def of_nodes(*records: NodeRecord, **changes: Any) -> Evidence:
 @pytest.mark.parametrize(
     ("last", "words"),
     [
-        ({}, ""), ({"throttles": 9}, ""), ({"busy_s": 107.0}, ""),
+        ({}, ""), ({"throttles": 9}, "its processors throttled"), ({"busy_s": 107.0}, ""), ({"steal_s": 1.0}, ""),
+        ({"steal_s": 3.0}, "the hypervisor took processor time"),
         ({"busy_s": 112.2}, "others computed on its processors"),
         ({"quota_throttled_s": 3.0}, "a limit on processor time kept ranks waiting"),
     ],
@@ -62,7 +63,7 @@ def changed_gpu(end: dict[str, Any] | None = None, summary: dict[str, Any] | Non
 
 def cpu(begin: dict[str, None] | None = None, **last: float) -> Evidence:
     """A run on processors, of which others used none unless ``last`` says so."""
-    shown = {"busy_s": 100.0, "own_s": 50.0, "throttles": 7, "quota_throttled_s": 1.0}
+    shown = {"busy_s": 100.0, "own_s": 50.0, "steal_s": 0.0, "throttles": 7, "quota_throttled_s": 1.0}
     ends = (shown | (begin or {}), shown | {"busy_s": 106.0, "own_s": 56.0} | last)
     record = node(0, [])
     assert record.window_begin is not None and record.window_end is not None
@@ -127,6 +128,7 @@ def with_links(record: NodeRecord) -> NodeRecord:
         (of_nodes(watched(0), replace(watched(1), xids=(79, 79, 48))), "n1: the driver reported XID 48, 79 meanwhile"),
         (of_nodes(watched(0), replace(watched(1, LOWERED), token="another step's")), ""),
         (cpu(), ""), (cpu(busy_s=112.2), "n0: others used 2.0 processors on average in the window"),
+        (cpu(steal_s=3.0), "n0: the hypervisor used 1.0 processors on average in the window"),
         (cpu(throttles=9), "n0: its processors were throttled by heat (2 events)"),
         (cpu(quota_throttled_s=3.0), "n0: a limit on processor time kept ranks waiting for 2.0 s in all"),
         (cpu({"quota_throttled_s": None, "throttles": None}, quota_throttled_s=60.0, throttles=60), ""),

@@ -240,6 +240,12 @@ def measured(rate: float = 1000.0, share: float | None = 0.001) -> JobOutcome:
     return JobOutcome(Verdict("measured", images_per_s=rate), instrumentation_share=share)
 
 
+THROTTLED = JobOutcome(
+    Verdict("measured", images_per_s=1000.0, steady=True, precision=(999.0, 1001.0), disturbed="its GPUs throttled"),
+    instrumentation_share=0.001,
+)
+
+
 def test_plain_and_hooked_runs_alternate_on_one_gpu() -> None:
     hooks = [dict(job.options)["hooks-at-one"] for job in BY_NAME["cost"].jobs(GPUS, earlier_rungs())]
     assert hooks == ["false", "true", "true", "false"]
@@ -368,6 +374,7 @@ SHOWN: tuple[tuple[str, tuple[JobOutcome, ...], dict[str, Any]], ...] = (
     ("roofline", (roofline(flop_per_image=None),), {"main-fp32_percent_of_products": None}),
     ("cost", (measured(1000.0), measured(990.0, 0.002), measured(990.0), measured(1000.0)),
      {"instrumentation_percent": 0.2, "hooks_change_percent": -1.0, "hooks_verdict": "no verdict"}),
+    ("cost", (THROTTLED,) * 4, {"doubts": "its GPUs throttled"}),
     ("synthetic", (script(), measured(1001.0), measured(999.0), script(1002.0), script(998.0), measured()),
      {"verdict": "equivalent", "script_images_per_s": 1000.0}),
     ("mig", (slices(PART, {**PART, "uuid": "MIG-2"}),), {"slices": 2, "memory_bytes_least": 10**10}),
