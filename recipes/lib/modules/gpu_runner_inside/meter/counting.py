@@ -156,7 +156,8 @@ class Count:
         if not self.stated:
             return Window(seen, max(self._most, 1), seen_sum, True) if of_all == KNOWN else Window(None, 1)
         fewer = 0 < seen_sum < said_sum
-        if self.view != KNOWN or (fewer and self._largest == 1):  # one row may hold several samples
+        # One row may hold several samples, and other models may take batches of their own.
+        if self.view != KNOWN or (fewer and (self._largest == 1 or self._is_part)):
             return Window(said, self.stated)
         if seen_sum > said_sum:
             return Window(said, self.stated, seen_sum)
