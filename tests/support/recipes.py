@@ -76,7 +76,8 @@ IN_STEPS = {
 }  # fmt: skip
 NOT_CHECKED = {
     "accumulated_in_what_is_wrapped", "accumulation_left_out", "adversarial_and_stated", "awkward",
-    "by_a_part_or_frozen", "compiled_around", "compiled_step", "compiled_whole", "encoders_by_turns", "experts_in_a_list",
+    "by_a_part_or_frozen", "compiled_around", "compiled_step", "compiled_whole", "encoders_by_turns",
+    "experts_in_a_list",
     "private_and_stated", "projected_and_stated",
     "perturbed_and_stated_of_two_ranks", "projected_divided_and_stated", "prompted", "shared_trunk", "stated_too_small",
     "time_as_long_as_the_batch", "time_as_long_as_the_first_batches", "time_major_and_stated", "time_stated",
