@@ -130,13 +130,14 @@ def facts(study: StudyDirectory, seen: Look | None = None) -> StudyFacts:
     seen = look(study) if seen is None else seen
     made, gaps = seen.attempts, seen.gaps
     asked = study.study
-    known = {study.path: OfStudy(gaps)}
-    launches = _labelled(_launch_facts(launch, made.get(launch.key, ()), known) for launch in asked.launches)
+    last = {key: attempt for key, each in made.items() if (attempt := decisive(each)) is not None}
+    proven = {key: each.run for key, each in last.items() if each.state == "proven"}
+    beside = _beside(proven)
+    known = {study.path: OfStudy(gaps, at_once=beside)}
+    launches = _labelled(_launch_facts(launch, made.get(launch.key, ()), known, beside) for launch in asked.launches)
     demonstration = _demonstration(launches)
     stand = {each.state for each in launches}
     together = asked.way == "one-allocation"
-    last = {key: attempt for key, each in made.items() if (attempt := decisive(each)) is not None}
-    proven = {key: each.run for key, each in last.items() if each.state == "proven"}
     all_points, all_losses, differences = _figures(asked, launches, proven)
     runs = [attempt.run for each in made.values() for attempt in each]
     return StudyFacts(
@@ -181,7 +182,8 @@ def figures(
         if (attempt := attempt_of(run, None)) is not None
     }
     alike = only_first_program(study.launches, only_own(study, made, bundled=noted.launched))
-    launches = _labelled(_launch_facts(launch, alike.get(launch.key, ()), {}) for launch in study.launches)
+    beside = _beside(runs)
+    launches = _labelled(_launch_facts(launch, alike.get(launch.key, ()), {}, beside) for launch in study.launches)
     places = {launch.key: launch.place for launch in study.launches}
     ids_of = {key: run.run_id for key, run in proven.items()}
     return (*_figures(study, launches, proven)[:2], log_remarks(log, places, ids_of))
@@ -271,10 +273,9 @@ def _labelled(launches: Iterable[LaunchFacts]) -> tuple[LaunchFacts, ...]:
 
 
 class _Times(NamedTuple):
-    """When the proven launches of a study ran: by their keys, pairs ``at_once``, and its pauses."""
+    """When the proven launches of a study ran, by their keys, and its pauses."""
 
     spans: Mapping[str, Span]
-    at_once: Sequence[tuple[str, str]]
     pauses: Sequence[float]
 
 
@@ -291,8 +292,10 @@ def points(study: Study, launches: Sequence[LaunchFacts]) -> tuple[PointFacts, .
     rates = {point: _rates(each, point[2]) for point, each in groups.items()}
     kinds = {setting: scaling(study, setting, launches) for setting in study.settings}
     order = sorted(groups, key=lambda point: (study.settings.index(point[0]), point[1], study.arms.index(point[2])))
-    spans = {each.launch.key: _span(each) for each in launches if each.state == "proven"}
-    times = _Times(spans, at_once(spans.values()), _pauses(spans.values()))
+    spans = {
+        each.launch.key: _span(Run(Path(each.directory)), each.nodes) for each in launches if each.state == "proven"
+    }
+    times = _Times(spans, _pauses(spans.values()))
     return tuple(_point(study, point, groups, rates, kinds[point[0]], times) for point in order)
 
 
@@ -434,8 +437,7 @@ def _point(
     ran, ran_alone = (
         [times.spans[key] for each in side if (key := each.launch.key) in times.spans] for side in (launches, alone)
     )
-    runs = {each.run for each in ran}
-    own_doubts += together_doubts(pair for pair in times.at_once if runs & {*pair})
+    own_doubts += together_doubts((each.run, each.at_once) for each in launches if each.at_once)
     of_one = _efficiency(study, own, gpus, base) if scaled else None
     if of_one and _are_sessions(ran, ran_alone, times.pauses):
         own_doubts.append(
@@ -490,23 +492,31 @@ def _are_sessions(own: Iterable[Span], base: Iterable[Span], pauses: Sequence[fl
     return is_apart or sessions.isdisjoint(others)
 
 
-def _span(of: LaunchFacts) -> Span:
+def _beside(runs: Mapping[str, Run]) -> dict[str, str]:
+    """By the launch's key, the first other one that ran ``at_once`` with its run, where one did."""
+    others: dict[str, str] = {}
+    for one, other in at_once(_span(run, _nodes(run, run.plan)) for run in runs.values()):
+        others.setdefault(one, other)
+        others.setdefault(other, one)
+    return {key: others[run.run_id] for key, run in runs.items() if run.run_id in others}
+
+
+def _span(run: Run, nodes: Iterable[str]) -> Span:
     """Of a proven launch; where its job script left no end, it has none."""
-    marker = Run(Path(of.directory)).marker
-    return Span(of.run, _began_s(of), marker.end_s if marker else 0.0, frozenset(of.nodes))
+    marker = run.marker
+    return Span(run.run_id, _began_s(run), marker.end_s if marker else 0.0, frozenset(nodes))
 
 
-def _began_s(of: LaunchFacts) -> float:
+def _began_s(run: Run) -> float:
     """Unix time: as its first rank says, as its job was submitted, or by the id, which has the time of a zone; 0 where
     that has none.
     """
-    run = Run(Path(of.directory))
     if (start := run.records.start(0)) is not None and start.time_s:
         return start.time_s
     if (record := run.submitted) is not None:
         return record.submitted_s
     with suppress(ValueError):
-        return datetime.strptime(of.run[: len(_STAMP)], "%Y%m%d-%H%M%S").timestamp()
+        return datetime.strptime(run.run_id[: len(_STAMP)], "%Y%m%d-%H%M%S").timestamp()
     return 0.0
 
 
@@ -538,7 +548,8 @@ def _rates(launches: Iterable[LaunchFacts], arm: Arm) -> _Rates:
     return {repeat: statistics.mean_rate(values).value for repeat, values in sorted(by_repeat.items())}
 
 
-def _launch_facts(launch: Launch, made: Sequence[Attempt], studies: Studies) -> LaunchFacts:
+def _launch_facts(launch: Launch, made: Sequence[Attempt], studies: Studies, beside: Mapping[str, str]) -> LaunchFacts:
+    """``studies``: as ``seen`` of ``Run.of_study``; ``beside``: as of ``_beside``."""
     attempt = decisive(made)
     if attempt is None:
         return LaunchFacts(launch, "missing")
@@ -564,6 +575,7 @@ def _launch_facts(launch: Launch, made: Sequence[Attempt], studies: Studies) -> 
         batch=batch.mean,
         batch_apart=batch.apart,
         batch_varies=batch.varies,
+        at_once=beside.get(launch.key, ""),
     )
 
 
