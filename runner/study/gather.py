@@ -38,7 +38,7 @@ from runner.jobs.comparison import (
     together_doubts,
     unlike,
 )
-from runner.jobs.cost import gpu_hours
+from runner.jobs.cost import began_and_ended_s, gpu_hours
 from runner.jobs.directory import NODES, Run, Studies
 from runner.jobs.life import Warn, finish
 from runner.jobs.states import Answers
@@ -132,14 +132,14 @@ def facts(study: StudyDirectory, seen: Look | None = None) -> StudyFacts:
     asked = study.study
     last = {key: attempt for key, each in made.items() if (attempt := decisive(each)) is not None}
     proven = {key: each.run for key, each in last.items() if each.state == "proven"}
-    beside = _beside(proven)
+    runs = [attempt.run for each in made.values() for attempt in each]
+    beside = _beside(proven, runs)
     known = {study.path: OfStudy(gaps, at_once=beside)}
     launches = _labelled(_launch_facts(launch, made.get(launch.key, ()), known, beside) for launch in asked.launches)
     demonstration = _demonstration(launches)
     stand = {each.state for each in launches}
     together = asked.way == "one-allocation"
     all_points, all_losses, differences = _figures(asked, launches, proven)
-    runs = [attempt.run for each in made.values() for attempt in each]
     return StudyFacts(
         study=study.path.name,
         directory=str(study.path),
@@ -492,13 +492,19 @@ def _are_sessions(own: Iterable[Span], base: Iterable[Span], pauses: Sequence[fl
     return is_apart or sessions.isdisjoint(others)
 
 
-def _beside(runs: Mapping[str, Run]) -> dict[str, str]:
-    """By the launch's key, the first other one that ran ``at_once`` with its run, where one did."""
+def _beside(proven: Mapping[str, Run], runs: Iterable[Run] = ()) -> dict[str, str]:
+    """By the launch's key, the first other one that ran ``at_once`` with the run that proves it, where one did, also of
+    those among ``runs`` that gave no figure: these computed, too, from the start of their ranks on.
+    """
+    spans = {run.run_id: _span(run, _nodes(run, run.plan)) for run in proven.values()}
+    for run in runs:
+        if run.run_id not in spans and (times_s := began_and_ended_s(run)) is not None:
+            spans[run.run_id] = Span(run.run_id, *times_s, frozenset(_nodes(run, run.plan)))
     others: dict[str, str] = {}
-    for one, other in at_once(_span(run, _nodes(run, run.plan)) for run in runs.values()):
+    for one, other in at_once(spans.values()):
         others.setdefault(one, other)
         others.setdefault(other, one)
-    return {key: others[run.run_id] for key, run in runs.items() if run.run_id in others}
+    return {key: others[run.run_id] for key, run in proven.items() if run.run_id in others}
 
 
 def _span(run: Run, nodes: Iterable[str]) -> Span:
