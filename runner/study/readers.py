@@ -71,7 +71,8 @@ def side(text: str) -> Side:
         raise _nothing_measured(study, text)
     unequal = _unequal(now, chosen)
     points = {at: PointLaunches(tuple(each), others[at], unequal.get(at, ())) for at, each in proven.items()}
-    return Side(text, points, {at: wanted for at, wanted in others.items() if at not in points})
+    missing = {at: wanted for at, wanted in others.items() if at not in points}
+    return Side(text, points, missing, study.study.strong)
 
 
 def side_of_runs(names: Sequence[str]) -> Side:
