@@ -316,10 +316,7 @@ def scaling(study: Study, setting: Setting, launches: Iterable[LaunchFacts]) -> 
     for kind, batches in reversed(kinds) if study.strong else kinds:
         if max(batches) <= SAME_BATCH * min(batches):
             apart = max(batches) / min(batches)
-            ranks = max(each.batch_apart for each in proven) if kind == "weak" else 1.0
-            alike = SAME_BATCH if any(each.batch_varies for each in proven) else ONE_BATCH
-            of_ranks = f"the batches of its ranks differ by {percent(ranks - 1.0)}" if ranks > alike else ""
-            return kind, f"its batches differ by {percent(apart - 1.0)}" if apart > ONE_BATCH else of_ranks
+            return kind, f"its batches differ by {percent(apart - 1.0)}" if apart > ONE_BATCH else ""
     shown = ", ".join(f"{batch:.6g} on {gpus_text(gpus)}" for gpus, batch in sizes.items())
     return (
         None,
@@ -432,7 +429,9 @@ def _point(
         if study.way == "one-allocation" and gpus > 1 and all(each.launch.node is None for each in alone):
             lacks = "one GPU alone is the first of them, and others may be faster or slower: --arms solo runs each"
     scaled, about = kind if base else (None, "")
-    own_doubts = [Doubt("unequal", f"efficiency: {each}") for each in (about, lacks) if scaled and each]
+    made_of = (*launches, *alone) if scaled else launches
+    of_ranks = _ranks_apart(made_of, scaled)
+    own_doubts = [Doubt("unequal", f"efficiency: {each}") for each in (about, of_ranks, lacks) if scaled and each]
     own_doubts += spread_doubts(values)
     ran, ran_alone = (
         [times.spans[key] for each in side if (key := each.launch.key) in times.spans] for side in (launches, alone)
@@ -445,7 +444,6 @@ def _point(
         )
     if of_one and of_one.value > _MOST_EFFICIENT:
         own_doubts.append(Doubt("unequal", "efficiency: above 100 %: one GPU alone did more work, or waited"))
-    made_of = (*launches, *alone) if scaled else launches
     together = rates.get((setting, gpus, "uncoupled"), {})
     both = sorted(own.keys() & together.keys())
     return PointFacts(
@@ -468,6 +466,16 @@ def _point(
         launches_needed=statistics.needed(spread),
         doubts=(*shared_doubts((each.figure for each in made_of), without=OWN_OF_A_POINT), *own_doubts),
     )
+
+
+def _ranks_apart(launches: Iterable[LaunchFacts], kind: Scaling | None) -> str:
+    """How far apart the batches of a launch's ranks are, which wait for the largest; empty where about as far as they
+    always are: where steps vary, or a whole batch does not divide evenly.
+    """
+    every = list(launches)
+    apart = max(each.batch_apart for each in every)
+    alike = SAME_BATCH if kind == "strong" or any(each.batch_varies for each in every) else ONE_BATCH
+    return f"the batches of its ranks differ by {percent(apart - 1.0)}" if apart > alike else ""
 
 
 def _pauses(spans: Iterable[Span]) -> list[float]:
