@@ -179,10 +179,15 @@ def kind_text(row: Row) -> str:
     return ", ".join(filter(None, (row.arm and f"arm {row.arm}", settings_text(row.settings))))
 
 
+def chosen_text(row: Row) -> str:
+    """Which of several runs one is: its kind, and what its sweep gave it."""
+    return ", ".join(filter(None, (kind_text(row), settings_text(row.values.items()))))
+
+
 def launch_text(row: Row) -> str:
     """What a row is called: the launch's arm, setting and repeat, or the run's id."""
     if not row.repeat:
-        return f"{row.run} ({kind_text(row)})" if kind_text(row) else row.run
+        return f"{row.run} ({chosen_text(row)})" if chosen_text(row) else row.run
     return ", ".join(filter(None, (row.arm, settings_text(row.settings), f"repeat {row.repeat}")))
 
 

@@ -16,15 +16,21 @@ BUDGET = "RUNNER_BUDGET"
 
 
 def gpu_hours(run: Run) -> float:
-    """GPUs that the run's job had, times its length; 0 where its records do not tell.
+    """GPUs that the run's job had, times its length; 0 where its records do not tell."""
+    plan, times_s = run.plan, began_and_ended_s(run)
+    return max(0.0, times_s[1] - times_s[0]) * plan.occupied_gpus / 3600.0 if plan and times_s else 0.0
+
+
+def began_and_ended_s(run: Run) -> tuple[float, float] | None:
+    """When its first rank started, and its job ended, Unix times; None where its records do not tell.
 
     Of a job that ended with its node, or was killed, the end is the last sign of it: what its ranks wrote last.
     """
     plan, start, marker = run.plan, run.records.start(0), run.marker
     if plan is None or start is None or start.time_s is None:
-        return 0.0
-    end_s = marker.end_s if marker is not None else min(last_sign_s(run), start.time_s + plan.walltime_s)
-    return max(0.0, end_s - start.time_s) * plan.occupied_gpus / 3600.0
+        return None
+    limit_s = start.time_s + plan.walltime_s
+    return start.time_s, marker.end_s if marker is not None else min(last_sign_s(run), limit_s)
 
 
 def last_sign_s(run: Run) -> float:

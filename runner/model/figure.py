@@ -67,7 +67,8 @@ class Figure(msgspec.Struct, frozen=True):
     def beside(self, study: OfStudy, launch: str) -> Figure:
         """The same with what its study says of it; ``launch``: the key of the launch that it is of."""
         doubts = (*gap_doubts(study.gaps), *unproven_doubts(study.lacks.get(launch, 0)))
-        return self.labelled(study.demonstration).doubted(doubts)
+        beside = (Doubt("unequal", "another run of its study ran at the same time"),) if launch in study.at_once else ()
+        return self.labelled(study.demonstration).doubted((*doubts, *beside))
 
     def after_others(self, others: Collection[str]) -> Figure:
         """The same, of a launch that had runs before which gave no figure. ``others``: their outcomes."""
@@ -96,11 +97,13 @@ class OfStudy(msgspec.Struct, frozen=True):
         gaps: what was launched and cannot be shown any more, a sentence each.
         demonstration: where one figure of a study is no claim, each is.
         lacks: by a launch's key, how many other launches of its point are not proven.
+        at_once: keys of launches beside which another run of the study ran, on a node that both had.
     """
 
     gaps: tuple[str, ...] = ()
     demonstration: str = ""
     lacks: Mapping[str, int] = {}
+    at_once: Collection[str] = ()
 
 
 def gap_doubts(gaps: Sequence[str]) -> tuple[Doubt, ...]:
@@ -151,7 +154,7 @@ DOUBTS: dict[str, DoubtKind] = {
     "demonstration": DoubtKind(lambda verdict, _: verdict.demonstration, "demo"),
     "gap": DoubtKind(lambda _verdict, _arm: "", "gap"),  # of its study, not of the run: ``beside_gaps``
     "replaced": DoubtKind(lambda verdict, _: verdict.replaced, "replaced"),  # of its study, too: ``after_others``
-    "unequal": DoubtKind(lambda _verdict, _arm: "", "unequal"),  # of what a point of a study is made of
+    "unequal": DoubtKind(lambda _verdict, _arm: "", "unequal"),  # of a study: ``beside``, and what a point is made of
     "other-arm": DoubtKind(lambda _, arm: "" if arm == "full" else f"arm {arm}: no figure of training", "arm"),
     "not-examined": DoubtKind(
         lambda verdict, _: "synchronisation not examined" if verdict.synchronisation else "", "unexamined"
@@ -182,7 +185,7 @@ DOUBTS: dict[str, DoubtKind] = {
 
 
 NO_INTERVAL = frozenset(("no-interval",))
-OWN_OF_A_POINT = NO_INTERVAL | {"other-arm"}  # what a point of a study has itself
+OWN_OF_A_POINT = NO_INTERVAL | {"other-arm", "unequal"}  # what a point of a study has itself
 
 
 def figure_of(verdict: Verdict | None, arm: RunArm | None = None) -> Figure | None:

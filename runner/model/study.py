@@ -7,13 +7,14 @@ samples (images) per second of the whole world unless a name says otherwise; sha
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import datetime
 from typing import Annotated, Literal
 
 import msgspec
 
 from runner.core.invocation import PROGRAM
-from runner.model.figure import Doubt, FigureKeys
+from runner.model.figure import Doubt, FigureKeys, OfStudy
 from runner.model.job import CommandLine
 from runner.model.plan import Finding
 from runner.model.request import RequestRecord
@@ -174,6 +175,7 @@ class LaunchFacts(FigureKeys, frozen=True):
         batch: samples of a rank in a step, as the ranks recorded them, the mean of the window and of all; None where
             one recorded none, and of a figure in steps. batch_apart: the largest of the ranks' over the smallest.
             batch_varies: steps differ in it.
+        at_once: the first other run of the study that ran at the same time, on a node that both had; empty for none.
     """
 
     launch: Launch
@@ -191,6 +193,7 @@ class LaunchFacts(FigureKeys, frozen=True):
     batch: float | None = None
     batch_apart: float = 1.0
     batch_varies: bool = False
+    at_once: str = ""
 
 
 class PointFacts(msgspec.Struct, frozen=True):
@@ -318,6 +321,14 @@ class StudyFacts(msgspec.Struct, frozen=True):
     def doubts_of_points(self) -> tuple[Doubt, ...]:
         """What no figure has that they are made of, each once."""
         return tuple(dict.fromkeys(each for point in self.points for each in point.doubts if each.code == "unequal"))
+
+    @property
+    def of_figures(self) -> OfStudy:
+        """What it says of the figures of its runs."""
+        points = {each.launch.key: (each.launch.gpus, each.launch.arm, each.launch.settings) for each in self.launches}
+        lacks = Counter(points[each.launch.key] for each in self.launches if each.state != "proven")
+        at_once = [each.launch.key for each in self.launches if each.at_once]
+        return OfStudy(self.gaps, self.demonstration, {key: lacks[at] for key, at in points.items()}, at_once)
 
     @property
     def next_step(self) -> str:

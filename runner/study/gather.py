@@ -38,7 +38,7 @@ from runner.jobs.comparison import (
     together_doubts,
     unlike,
 )
-from runner.jobs.cost import gpu_hours
+from runner.jobs.cost import began_and_ended_s, gpu_hours
 from runner.jobs.directory import NODES, Run, Studies
 from runner.jobs.life import Warn, finish
 from runner.jobs.states import Answers
@@ -130,15 +130,16 @@ def facts(study: StudyDirectory, seen: Look | None = None) -> StudyFacts:
     seen = look(study) if seen is None else seen
     made, gaps = seen.attempts, seen.gaps
     asked = study.study
-    known = {study.path: OfStudy(gaps)}
-    launches = _labelled(_launch_facts(launch, made.get(launch.key, ()), known) for launch in asked.launches)
+    last = {key: attempt for key, each in made.items() if (attempt := decisive(each)) is not None}
+    proven = {key: each.run for key, each in last.items() if each.state == "proven"}
+    runs = [attempt.run for each in made.values() for attempt in each]
+    beside = _beside(proven, runs)
+    known = {study.path: OfStudy(gaps, at_once=beside)}
+    launches = _labelled(_launch_facts(launch, made.get(launch.key, ()), known, beside) for launch in asked.launches)
     demonstration = _demonstration(launches)
     stand = {each.state for each in launches}
     together = asked.way == "one-allocation"
-    last = {key: attempt for key, each in made.items() if (attempt := decisive(each)) is not None}
-    proven = {key: each.run for key, each in last.items() if each.state == "proven"}
     all_points, all_losses, differences = _figures(asked, launches, proven)
-    runs = [attempt.run for each in made.values() for attempt in each]
     return StudyFacts(
         study=study.path.name,
         directory=str(study.path),
@@ -181,7 +182,8 @@ def figures(
         if (attempt := attempt_of(run, None)) is not None
     }
     alike = only_first_program(study.launches, only_own(study, made, bundled=noted.launched))
-    launches = _labelled(_launch_facts(launch, alike.get(launch.key, ()), {}) for launch in study.launches)
+    beside = _beside(runs)
+    launches = _labelled(_launch_facts(launch, alike.get(launch.key, ()), {}, beside) for launch in study.launches)
     places = {launch.key: launch.place for launch in study.launches}
     ids_of = {key: run.run_id for key, run in proven.items()}
     return (*_figures(study, launches, proven)[:2], log_remarks(log, places, ids_of))
@@ -271,10 +273,9 @@ def _labelled(launches: Iterable[LaunchFacts]) -> tuple[LaunchFacts, ...]:
 
 
 class _Times(NamedTuple):
-    """When the proven launches of a study ran: by their keys, pairs ``at_once``, and its pauses."""
+    """When the proven launches of a study ran, by their keys, and its pauses."""
 
     spans: Mapping[str, Span]
-    at_once: Sequence[tuple[str, str]]
     pauses: Sequence[float]
 
 
@@ -291,8 +292,10 @@ def points(study: Study, launches: Sequence[LaunchFacts]) -> tuple[PointFacts, .
     rates = {point: _rates(each, point[2]) for point, each in groups.items()}
     kinds = {setting: scaling(study, setting, launches) for setting in study.settings}
     order = sorted(groups, key=lambda point: (study.settings.index(point[0]), point[1], study.arms.index(point[2])))
-    spans = {each.launch.key: _span(each) for each in launches if each.state == "proven"}
-    times = _Times(spans, at_once(spans.values()), _pauses(spans.values()))
+    spans = {
+        each.launch.key: _span(Run(Path(each.directory)), each.nodes) for each in launches if each.state == "proven"
+    }
+    times = _Times(spans, _pauses(spans.values()))
     return tuple(_point(study, point, groups, rates, kinds[point[0]], times) for point in order)
 
 
@@ -313,10 +316,7 @@ def scaling(study: Study, setting: Setting, launches: Iterable[LaunchFacts]) -> 
     for kind, batches in reversed(kinds) if study.strong else kinds:
         if max(batches) <= SAME_BATCH * min(batches):
             apart = max(batches) / min(batches)
-            ranks = max(each.batch_apart for each in proven) if kind == "weak" else 1.0
-            alike = SAME_BATCH if any(each.batch_varies for each in proven) else ONE_BATCH
-            of_ranks = f"the batches of its ranks differ by {percent(ranks - 1.0)}" if ranks > alike else ""
-            return kind, f"its batches differ by {percent(apart - 1.0)}" if apart > ONE_BATCH else of_ranks
+            return kind, f"its batches differ by {percent(apart - 1.0)}" if apart > ONE_BATCH else ""
     shown = ", ".join(f"{batch:.6g} on {gpus_text(gpus)}" for gpus, batch in sizes.items())
     return (
         None,
@@ -429,13 +429,14 @@ def _point(
         if study.way == "one-allocation" and gpus > 1 and all(each.launch.node is None for each in alone):
             lacks = "one GPU alone is the first of them, and others may be faster or slower: --arms solo runs each"
     scaled, about = kind if base else (None, "")
-    own_doubts = [Doubt("unequal", f"efficiency: {each}") for each in (about, lacks) if scaled and each]
+    made_of = (*launches, *alone) if scaled else launches
+    of_ranks = _ranks_apart(made_of, scaled)
+    own_doubts = [Doubt("unequal", f"efficiency: {each}") for each in (about, of_ranks, lacks) if scaled and each]
     own_doubts += spread_doubts(values)
     ran, ran_alone = (
         [times.spans[key] for each in side if (key := each.launch.key) in times.spans] for side in (launches, alone)
     )
-    runs = {each.run for each in ran}
-    own_doubts += together_doubts(pair for pair in times.at_once if runs & {*pair})
+    own_doubts += together_doubts((each.run, each.at_once) for each in launches if each.at_once)
     of_one = _efficiency(study, own, gpus, base) if scaled else None
     if of_one and _are_sessions(ran, ran_alone, times.pauses):
         own_doubts.append(
@@ -443,7 +444,6 @@ def _point(
         )
     if of_one and of_one.value > _MOST_EFFICIENT:
         own_doubts.append(Doubt("unequal", "efficiency: above 100 %: one GPU alone did more work, or waited"))
-    made_of = (*launches, *alone) if scaled else launches
     together = rates.get((setting, gpus, "uncoupled"), {})
     both = sorted(own.keys() & together.keys())
     return PointFacts(
@@ -468,6 +468,16 @@ def _point(
     )
 
 
+def _ranks_apart(launches: Iterable[LaunchFacts], kind: Scaling | None) -> str:
+    """How far apart the batches of a launch's ranks are, which wait for the largest; empty where about as far as they
+    always are: where steps vary, or a whole batch does not divide evenly.
+    """
+    every = list(launches)
+    apart = max(each.batch_apart for each in every)
+    alike = SAME_BATCH if kind == "strong" or any(each.batch_varies for each in every) else ONE_BATCH
+    return f"the batches of its ranks differ by {percent(apart - 1.0)}" if apart > alike else ""
+
+
 def _pauses(spans: Iterable[Span]) -> list[float]:
     """When one began after long enough without any: Unix times."""
     known = sorted((each.began_s, max(each.began_s, each.ended_s)) for each in spans if each.began_s)
@@ -490,23 +500,37 @@ def _are_sessions(own: Iterable[Span], base: Iterable[Span], pauses: Sequence[fl
     return is_apart or sessions.isdisjoint(others)
 
 
-def _span(of: LaunchFacts) -> Span:
+def _beside(proven: Mapping[str, Run], runs: Iterable[Run] = ()) -> dict[str, str]:
+    """By the launch's key, the first other one that ran ``at_once`` with the run that proves it, where one did, also of
+    those among ``runs`` that gave no figure: these computed, too, from the start of their ranks on.
+    """
+    spans = {run.run_id: _span(run, _nodes(run, run.plan)) for run in proven.values()}
+    for run in runs:
+        if run.run_id not in spans and (times_s := began_and_ended_s(run)) is not None:
+            spans[run.run_id] = Span(run.run_id, *times_s, frozenset(_nodes(run, run.plan)))
+    others: dict[str, str] = {}
+    for one, other in at_once(spans.values()):
+        others.setdefault(one, other)
+        others.setdefault(other, one)
+    return {key: others[run.run_id] for key, run in proven.items() if run.run_id in others}
+
+
+def _span(run: Run, nodes: Iterable[str]) -> Span:
     """Of a proven launch; where its job script left no end, it has none."""
-    marker = Run(Path(of.directory)).marker
-    return Span(of.run, _began_s(of), marker.end_s if marker else 0.0, frozenset(of.nodes))
+    marker = run.marker
+    return Span(run.run_id, _began_s(run), marker.end_s if marker else 0.0, frozenset(nodes))
 
 
-def _began_s(of: LaunchFacts) -> float:
+def _began_s(run: Run) -> float:
     """Unix time: as its first rank says, as its job was submitted, or by the id, which has the time of a zone; 0 where
     that has none.
     """
-    run = Run(Path(of.directory))
     if (start := run.records.start(0)) is not None and start.time_s:
         return start.time_s
     if (record := run.submitted) is not None:
         return record.submitted_s
     with suppress(ValueError):
-        return datetime.strptime(of.run[: len(_STAMP)], "%Y%m%d-%H%M%S").timestamp()
+        return datetime.strptime(run.run_id[: len(_STAMP)], "%Y%m%d-%H%M%S").timestamp()
     return 0.0
 
 
@@ -538,7 +562,8 @@ def _rates(launches: Iterable[LaunchFacts], arm: Arm) -> _Rates:
     return {repeat: statistics.mean_rate(values).value for repeat, values in sorted(by_repeat.items())}
 
 
-def _launch_facts(launch: Launch, made: Sequence[Attempt], studies: Studies) -> LaunchFacts:
+def _launch_facts(launch: Launch, made: Sequence[Attempt], studies: Studies, beside: Mapping[str, str]) -> LaunchFacts:
+    """``studies``: as ``seen`` of ``Run.of_study``; ``beside``: as of ``_beside``."""
     attempt = decisive(made)
     if attempt is None:
         return LaunchFacts(launch, "missing")
@@ -564,6 +589,7 @@ def _launch_facts(launch: Launch, made: Sequence[Attempt], studies: Studies) -> 
         batch=batch.mean,
         batch_apart=batch.apart,
         batch_varies=batch.varies,
+        at_once=beside.get(launch.key, ""),
     )
 
 

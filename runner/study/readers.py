@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -71,7 +71,8 @@ def side(text: str) -> Side:
         raise _nothing_measured(study, text)
     unequal = _unequal(now, chosen)
     points = {at: PointLaunches(tuple(each), others[at], unequal.get(at, ())) for at, each in proven.items()}
-    return Side(text, points, {at: wanted for at, wanted in others.items() if at not in points})
+    missing = {at: wanted for at, wanted in others.items() if at not in points}
+    return Side(text, points, missing, study.study.strong)
 
 
 def side_of_runs(names: Sequence[str]) -> Side:
@@ -185,14 +186,7 @@ def of_their_studies(runs: Iterable[Run], looks: _Looks) -> Studies:
     for run in runs:
         if (own := run.launched_as) is not None:
             _facts_of(own.parents[2], looks)
-    return {path: OfStudy(now.gaps, now.demonstration, _lacking(now)) for path, now in looks.items()}
-
-
-def _lacking(now: StudyFacts) -> dict[str, int]:
-    """How many launches of its point are not proven, by the launch's key."""
-    points = {each.launch.key: (each.launch.gpus, each.launch.arm, each.launch.settings) for each in now.launches}
-    lacks = Counter(points[each.launch.key] for each in now.launches if each.state != "proven")
-    return {key: lacks[point] for key, point in points.items()}
+    return {path: now.of_figures for path, now in looks.items()}
 
 
 def _said_by_its_study(run: Run, looks: _Looks) -> str:
@@ -203,8 +197,11 @@ def _said_by_its_study(run: Run, looks: _Looks) -> str:
         return "its study cannot be read"
     if now.gaps:
         return f"of a study with a gap ({now.gaps[0]})"
-    if lacks := _lacking(now).get(own.parent.name):
+    of, key = now.of_figures, own.parent.name
+    if lacks := of.lacks.get(key):
         return f"of a point of its study that lacks {counted(lacks, 'proven launch')}"
+    if key in of.at_once:
+        return "another run of its study ran at the same time"
     verdict, label = run.verdict, now.demonstration
     return f"of a study that is no claim ({label})" if label and verdict and not verdict.demonstration else ""
 

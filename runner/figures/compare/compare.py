@@ -34,12 +34,13 @@ _MOST_POINTS = 6  # of a side, in one sentence
 @dataclass(frozen=True)
 class Side:
     """What a user named, as typed: a run or several, or a study with a point for each size and setting. No point is
-    without launches; ``missing``: of those that have none proven, how many were wanted.
+    without launches; ``missing``: of those that have none proven, how many were wanted. ``strong``: as of ``Study``.
     """
 
     name: str
     points: Mapping[tuple[int, Setting], PointLaunches]
     missing: Mapping[tuple[int, Setting], int] = field(default_factory=dict)
+    strong: bool = False
 
 
 def compare_sides(
@@ -117,7 +118,8 @@ def _missing(
     it.
     """
     for (gpus, settings), wanted in side.missing.items():
-        if beside is None or any(may_fit(each, gpus, settings, beside.options) for each in references):
+        shared_by = beside.gpus if beside and side.strong else None
+        if beside is None or any(may_fit(each, gpus, settings, beside.options, shared_by) for each in references):
             where = point_text(gpus, settings, " with ")
             yield f"{where}: {name} has 0 of {counted(wanted, 'launch')} proven, and is not compared"
 

@@ -109,13 +109,17 @@ def _fits(wanted: Mapping[str, str | int | float | bool], options: Mapping[str, 
     )
 
 
-def may_fit(each: Reference, gpus: int, settings: Setting, options: Mapping[str, str]) -> bool:
-    """Whether it may be one of a point with these settings, of a study whose other runs have these options. A whole
-    batch may be each GPU's share of it.
+def may_fit(
+    each: Reference, gpus: int, settings: Setting, options: Mapping[str, str], shared_by: int | None = None
+) -> bool:
+    """Whether it may be one of a point with these settings, of a study another run of which has these options.
+    ``shared_by``: so many GPUs of that run share a whole batch, which any option may hold: here each has its share.
     """
     known = {**options, **dict(settings)}
-    shares = {name: f"{int(own) // gpus}" for name, own in settings if own.isdecimal()}
-    return each.gpus == gpus and (_fits(each.options, known) or _fits(each.options, {**known, **shares}))
+    whole = {name: int(own) * (shared_by or 0) for name, own in options.items() if own.isdecimal()}
+    whole |= {name: int(own) for name, own in settings if own.isdecimal()}
+    shares = [{name: f"{batch // gpus}"} for name, batch in whole.items()] if shared_by and whole else [{}]
+    return each.gpus == gpus and any(_fits(each.options, {**known, **share}) for share in shares)
 
 
 def _written(value: str | float | bool) -> str:

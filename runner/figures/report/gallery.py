@@ -196,7 +196,7 @@ def _of_unit(report: Report, key: str, title: str, rows: Sequence[Row]) -> Pictu
         name = settings_text(kind) or ("run" if is_single else "first run of a size")
         series.append(Series(name, points, () if len(own) == len(first) else dots))
     best = max((row for row in rows if row.settings in kinds), key=lambda row: (row.gpus, row.per_gpu or 0.0))
-    of = "; ".join(filter(None, (settings_text(best.settings), fastest_of(best, rows))))
+    of = "; ".join(filter(None, (tables.chosen_text(best), fastest_of(best, rows))))
     of = f" ({of})" if of else ""
     says = f"{rate(best.per_gpu or 0.0)} {best.unit}/s per GPU at {gpus_text(best.gpus)}{of}. "
     says += "Limits are each run's own precision."

@@ -31,7 +31,7 @@ from runner.jobs.directory import SCRIPT, Run, Studies
 from runner.jobs.expected import OneGpu, signs_of
 from runner.jobs.facts import run_facts
 from runner.model.expectation import Comparison
-from runner.model.figure import OWN_OF_A_POINT, OfStudy, figure_keys, in_words, shared_doubts
+from runner.model.figure import OWN_OF_A_POINT, figure_keys, in_words, shared_doubts
 from runner.model.plan import PlanRecord
 from runner.model.report import NamedFact, RankFacts, Report, Row, RunReport, StepTimes
 from runner.model.study import BASES, LaunchFacts, Setting, StudyFacts
@@ -55,7 +55,7 @@ def study_report(study: StudyFacts) -> Report:
     shape = f"{sizes[0]} to {sizes[-1]} GPUs" if len(sizes) > 1 else gpus_text(sizes[0] if sizes else 0)
     kind = "".join(f", {kind} scaling" for kind in dict.fromkeys(each.scaling for each in study.points) if kind)
     subtitle = f"{study.recipe} on {study.site}, {shape}{kind}; {_proven(rows)}"
-    studies = {Path(study.directory): OfStudy(study.gaps)}
+    studies = {Path(study.directory): study.of_figures}
     return _report(f"{study.name or study.study}: how it scales", subtitle, study, rows, studies)
 
 

@@ -6,7 +6,16 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from runner import __version__
 from runner.core.text import counted, efficiency, gpus_text, percent, point_text, rate, settings_text, span
-from runner.figures.tables import all_settings, curve, estimate_per_gpu, interval, launch_text, unit_of, units_of
+from runner.figures.tables import (
+    all_settings,
+    chosen_text,
+    curve,
+    estimate_per_gpu,
+    interval,
+    launch_text,
+    unit_of,
+    units_of,
+)
 from runner.model.expectation import Comparison
 from runner.model.figure import Doubt, in_words, spread_doubts
 from runner.model.report import Highlight, Row, RunReport
@@ -48,15 +57,15 @@ def _of_runs(measured: Sequence[Row]) -> Iterator[Highlight]:
         if best.low is not None and best.high is not None:
             precision = f"precision of the run: {span(best.low / best.gpus, best.high / best.gpus, rate)}"
         own = [row for row in measured if row.unit == unit]
-        note = "; ".join(filter(None, (settings_text(best.settings), fastest_of(best, own), precision)))
+        note = "; ".join(filter(None, (chosen_text(best), fastest_of(best, own), precision)))
         value = f"{rate(best.per_gpu or 0.0)} {unit}/s"
         yield Highlight(f"Throughput per GPU at {gpus_text(best.gpus)}", value, note)
 
 
 def fastest_of(best: Row, rows: Sequence[Row]) -> str:
-    """Of a run that was chosen by its rate among those of its size, and how far apart these are; empty for one."""
+    """Of a run that was chosen by its rate among those of its size, and how far its like are apart; empty for one."""
     others = [row for row in rows if row.gpus == best.gpus]
-    apart = spread_doubts([row.per_gpu or 0.0 for row in others if row.settings == best.settings])
+    apart = spread_doubts([row.per_gpu or 0.0 for row in others if chosen_text(row) == chosen_text(best)])
     chosen = f"the fastest of {len(others)} runs" if len(others) > 1 else ""
     return "; ".join(filter(None, (chosen, in_words(apart))))
 

@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import msgspec
@@ -207,16 +208,31 @@ def test_an_efficiency_has_the_doubts_of_the_rate_of_one_gpu(tmp_path: Path) -> 
     ]  # fmt: skip
 
 
-def test_the_batch_of_a_launch_is_that_of_all_its_ranks(tmp_path: Path) -> None:
-    of = on_disk(tmp_path, study((1, 2), 1))
-    for key, batches in (("g0001-full-r1", (64,)), ("g0002-full-r1", (32, 96))):
-        run = left_run(of, key, measured(50.0))
-        for rank, batch in enumerate(batches):
+@pytest.mark.parametrize(
+    ("batches", "scaling", "apart"),
+    [
+        (((64,), (64, 64), (32, 96, 96, 32)), "weak", "200.0"),
+        (((26,), (26, 26), (25, 26, 26, 26)), "weak", "4.0"),
+        (((256,), (128, 128), (32, 96, 96, 32)), "strong", "200.0"),
+        (((102,), (51, 51), (25, 26, 26, 25)), "strong", ""),  # which does not divide evenly
+    ],
+)
+def test_the_batch_of_a_launch_is_that_of_all_its_ranks_and_a_size_of_unequal_ones_has_a_doubt(
+    batches: tuple[tuple[int, ...], ...], scaling: str, apart: str, tmp_path: Path
+) -> None:
+    of = on_disk(tmp_path, study((1, 2, 4), 1))
+    for own in batches:
+        run = left_run(of, f"g000{len(own)}-full-r1", measured(50.0))
+        for rank, batch in enumerate(own):
             leave(run, f"ranks/{rank}.report.json", msgspec.structs.replace(report(rank), batch_size=batch))
     now = gather.facts(of)
-    assert [each.batch for each in now.launches] == [64, 64]
-    assert "efficiency: the batches of its ranks differ by 200.0\u202f%" in in_words(now.points[1].doubts)
-    assert [each.batch_per_gpu for each in exported_of([of])] == [64, None]
+    assert [each.batch for each in sorted(now.launches, key=lambda each: each.launch.gpus)] == [*map(fmean, batches)]
+    one, two, four = (in_words(each.doubts) for each in now.points)
+    words = f"efficiency: the batches of its ranks differ by {apart}"
+    assert "the batches of its ranks" not in one + two and (words in four) == bool(apart)
+    assert [each.scaling for each in now.points[1:]] == [scaling] * 2
+    exported = {each.gpus: each.batch_per_gpu for each in exported_of([of])}
+    assert (exported[2], exported[4]) == (batches[1][0], None)
 
 
 def test_solo_is_the_base_before_the_full_arm_of_one_gpu() -> None:
@@ -260,7 +276,7 @@ def test_sizes_that_were_measured_on_other_days_are_a_doubt_of_the_efficiency(
         return int(of_size) if launch.repeat == 1 else math.ceil(of_size)
 
     launches = [
-        replace(proven(each, 100.0 * each.gpus), run=f"202611{day(each)}-12000{place}-train")
+        replace(proven(each, 100.0 * each.gpus), directory=f"/202611{day(each)}-12000{place}-train")
         for place, each in enumerate(asked.launches)
     ]
     words = "efficiency: all of its launches ran before or after those of one GPU alone"

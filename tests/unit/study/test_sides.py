@@ -18,6 +18,7 @@ from runner.figures.compare.text import reference_lines
 from runner.jobs.directory import LOG, Run, judgements
 from runner.model.expectation import Reference
 from runner.model.figure import in_words
+from runner.model.job import ExitMarker
 from runner.model.study import Launch
 from runner.model.verdict import Verdict
 from runner.study.directory import StudyDirectory
@@ -27,7 +28,7 @@ from tests.support.commands import Call
 from tests.support.documented import commands
 from tests.support.documents import result
 from tests.support.evidence import keep_verdict, leave
-from tests.support.measured_runs import PROGRAM, measured_run
+from tests.support.measured_runs import BEGAN_S, LAUNCH_S, PROGRAM, measured_run
 from tests.support.studies import on_disk, study
 
 SETTINGS = ((("fp16", "false"),), (("fp16", "true"),))
@@ -271,6 +272,35 @@ def test_what_was_launched_beside_a_run_goes_with_it_out_of_its_study(
         if number == 0:
             (point,) = verified["study"]["points"]
             assert (point["proven"], "replaced" in in_doubts(point)) == (2 if lacks else 3, bool(before))
+
+
+@pytest.mark.parametrize("is_proven", [True, False])
+def test_what_ran_beside_a_run_goes_with_it_out_of_its_study(is_proven: bool, tmp_path: Path, call: Call) -> None:
+    """As where a queue gives a node to several launches at once, which may have waited for each other."""
+    of = launched(tmp_path, "train", {"": 1.0}, settings=((),))
+    other = launched(tmp_path, "other", {"": 1.0}, first=40, settings=((),))
+    first, second, _ = (of.runs(launch.key)[0] for launch in of.study.launches)
+    leave(first, "exit.json", ExitMarker("41", 0, BEGAN_S + 2.5 * LAUNCH_S))
+    if not is_proven:
+        (judgements() / second.run_id).unlink()
+        second.write("verdict.json", Verdict("failed", ("out of memory",)))
+    words = "unequal: another run of its study ran at the same time"
+    runs = json.loads(call("export", "train", "--format", "json").out)["runs"]
+    assert [words in in_doubts(each["figure"]) for each in runs] == [True, *[True] * is_proven, False]
+    (point,) = result(call("compare", str(first.path), other.path.name, "--json").out)["points"]
+    report = result(call("report", str(first.path), "--json", "-o", str(tmp_path / "page")).out)
+    for made in (report, point["first"], result(call("show", str(first.path), "--json").out)["figure"]):
+        assert words in in_doubts(made)
+    refused = call("export", str(first.path), "--bundle", str(tmp_path / "b.tar"), code=Exit.USAGE)
+    assert (words.removeprefix("unequal: ") if is_proven else "lacks 1 proven launch") in refused.err
+    now = result(call("status", "train", "--json").out)
+    assert [each["at_once"] for each in now["launches"]] == [second.run_id, first.run_id * is_proven, ""]
+    assert in_doubts(now["points"][0]).count("at the same time") == 1
+    of_study = result(call("report", "train", "--json", "-o", str(tmp_path / "page")).out)
+    assert in_doubts(of_study).count("at the same time") == 1
+    assert [words in in_doubts(each["figure"]) for each in of_study["rows"] if each["figure"]] == [
+        words in in_doubts(each["figure"]) for each in runs
+    ]
 
 
 def in_doubts(figure: Any) -> str:

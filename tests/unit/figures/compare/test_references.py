@@ -103,10 +103,23 @@ def test_options_of_a_reference_are_compared_by_value(wanted: Any, given: dict[s
     assert may_fit(reference, 4, (), given) == fits and not may_fit(reference, 8, (), given)
 
 
-def test_a_whole_batch_may_be_each_gpus_share() -> None:
-    reference = Reference("s", "r", 4, 1.0, "images/s", -0.05, "x", "2026-11-22", options={"batch-size": 32})
-    for whole, fits in (("128", True), ("32", True), ("64", False)):
-        assert may_fit(reference, 4, (("batch-size", whole),), {"model": "resnet50"}) == fits
+@pytest.mark.parametrize(
+    ("settings", "given", "shared_by", "fits"),
+    [
+        ({"batch-size": "32"}, {}, None, True), ({"batch-size": "128"}, {}, None, False),
+        ({"batch-size": "128"}, {}, 2, True), ({"batch-size": "32"}, {}, 2, False),
+        ({"batch-size": "128", "workers": "4"}, {}, 2, True),
+        ({}, {"batch-size": "64"}, 2, True), ({}, {"batch-size": "64"}, 1, False),
+        ({}, {"batch-size": "64"}, None, False),
+    ],
+)  # fmt: skip
+def test_of_a_whole_batch_a_reference_is_of_each_gpus_share(
+    settings: dict[str, str], given: dict[str, str], shared_by: int | None, fits: bool
+) -> None:
+    """And of a point whose launches failed the share is what it would have been; else a batch is each GPU's own."""
+    options = {"batch-size": 32} | ({"workers": 4} if "workers" in settings else {})
+    reference = Reference("s", "r", 4, 1.0, "images/s", -0.05, "x", "2026-11-22", options=options)
+    assert may_fit(reference, 4, tuple(settings.items()), {"model": "resnet50"} | given, shared_by) == fits
 
 
 def test_the_reference_that_names_most_options_counts(against: Against) -> None:

@@ -167,6 +167,21 @@ def test_single_runs_have_their_own_precision_and_make_no_claim(tmp_path: Path) 
     assert "no claim about other launches" in made.cite[0]
 
 
+def test_a_run_of_a_sweep_has_its_values_and_is_apart_from_those_of_the_same_ones_only(tmp_path: Path) -> None:
+    runs = [
+        measured_run(
+            tmp_path, f"2026112{n}-120000-r-2", 2, step_s=lambda _, n=n: 0.1 + 0.1 * n, swept=(("workers", f"{n}"),)
+        )
+        for n in range(2)
+    ]
+    made = runs_report([(run, "") for run in runs])
+    (note,) = (each.note for each in made.highlights if "per GPU" in each.name)
+    picture = next(each.takeaway for each in gallery(made) if each.key == "per-gpu")
+    for says in (note, picture):
+        assert "workers=0; the fastest of 2 runs" in says and "differ" not in says
+    assert [f"(workers={n}): " in made.cite[n] for n in range(2)] == [True, True]
+
+
 def slower(run: Run) -> None:
     record = run.path / "ranks/2.report.json"
     record.write_text(json.dumps(json.loads(record.read_text()) | {"elapsed_s": 70.0}))
