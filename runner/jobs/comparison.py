@@ -28,7 +28,7 @@ from runner.jobs.code_record import changes_in, is_documentation, is_source
 from runner.jobs.directory import CODE_DIFF, CODE_FILES, SCRIPT, Run, recipe_programs
 from runner.jobs.snapshot_copy import CopiedFiles
 from runner.model.backends import SCHEDULERS
-from runner.model.figure import Doubt, Figure, figure_of, in_words
+from runner.model.figure import AT_ONCE, Doubt, Figure, figure_of, in_words
 from runner.model.job import CodeRecord
 from runner.model.plan import RESULTS, Plan, PlannedImage
 from runner.model.records import ExitRecord, Report, StartRecord
@@ -483,7 +483,7 @@ def at_once(spans: Iterable[Span]) -> list[tuple[str, str]]:
 
 def together_doubts(pairs: Iterable[tuple[str, str]]) -> tuple[Doubt, ...]:
     """Of figures of launches that ran ``at_once``, and may have waited for each other: the first two are named."""
-    return tuple(Doubt("unequal", f"{one} and {other} ran at the same time") for one, other in islice(pairs, 1))
+    return tuple(Doubt("unequal", f"{one} and {other} {AT_ONCE}") for one, other in islice(pairs, 1))
 
 
 def identities(runs: Iterable[Run]) -> Iterator[tuple[str, Identity]]:

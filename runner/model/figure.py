@@ -67,7 +67,7 @@ class Figure(msgspec.Struct, frozen=True):
     def beside(self, study: OfStudy, launch: str) -> Figure:
         """The same with what its study says of it; ``launch``: the key of the launch that it is of."""
         doubts = (*gap_doubts(study.gaps), *unproven_doubts(study.lacks.get(launch, 0)))
-        beside = (Doubt("unequal", "another run of its study ran at the same time"),) if launch in study.at_once else ()
+        beside = (Doubt("unequal", f"another run of its study {AT_ONCE}"),) if launch in study.at_once else ()
         return self.labelled(study.demonstration).doubted((*doubts, *beside))
 
     def after_others(self, others: Collection[str]) -> Figure:
@@ -88,6 +88,9 @@ class Figure(msgspec.Struct, frozen=True):
             return self
         doubts = (Doubt("demonstration", demonstration), *self.doubts)
         return msgspec.structs.replace(self, demonstration=demonstration, doubts=doubts)
+
+
+AT_ONCE = "ran at the same time"
 
 
 class OfStudy(msgspec.Struct, frozen=True):

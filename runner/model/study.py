@@ -14,7 +14,8 @@ from typing import Annotated, Literal
 import msgspec
 
 from runner.core.invocation import PROGRAM
-from runner.model.figure import Doubt, FigureKeys, OfStudy
+from runner.core.text import counted, first_of, point_text
+from runner.model.figure import AT_ONCE, Doubt, FigureKeys, OfStudy
 from runner.model.job import CommandLine
 from runner.model.plan import Finding
 from runner.model.request import RequestRecord
@@ -319,8 +320,22 @@ class StudyFacts(msgspec.Struct, frozen=True):
 
     @property
     def doubts_of_points(self) -> tuple[Doubt, ...]:
-        """What no figure has that they are made of, each once."""
-        return tuple(dict.fromkeys(each for point in self.points for each in point.doubts if each.code == "unequal"))
+        """What no figure has that they are made of, each once, with their names where not all have it; that launches
+        ran at the same time once for all of them, and last, as a queue does so.
+        """
+        of: dict[str, list[str]] = {}
+        for point in self.points:
+            name = f"{point_text(point.gpus, point.settings)}{'' if point.arm == 'full' else f' ({point.arm})'}"
+            for doubt in (each for each in point.doubts if each.code == "unequal"):
+                of.setdefault(doubt.words, []).append(name)
+        beside = [words for words in of if words.endswith(AT_ONCE)]
+        lines = [
+            words if len(names) == len(self.points) else f"{first_of(names, 2)}: {words}"
+            for words, names in of.items()
+            if words not in beside
+        ]
+        lines += [words + f", and {counted(len(beside) - 1, 'other pair')}" * (len(beside) > 1) for words in beside[:1]]
+        return tuple(Doubt("unequal", line) for line in lines)
 
     @property
     def of_figures(self) -> OfStudy:

@@ -18,7 +18,7 @@ from runner.jobs.comparison import check_launches, identities
 from runner.jobs.directory import LOG, STUDY, Run, Studies
 from runner.jobs.life import Standing, Warn, standing
 from runner.jobs.lookup import find
-from runner.model.figure import Doubt, OfStudy
+from runner.model.figure import AT_ONCE, Doubt, OfStudy
 from runner.model.output import ExportedRun, MadeBundle
 from runner.model.report import Report
 from runner.model.study import Setting, StudyFacts
@@ -201,7 +201,7 @@ def _said_by_its_study(run: Run, looks: _Looks) -> str:
     if lacks := of.lacks.get(key):
         return f"of a point of its study that lacks {counted(lacks, 'proven launch')}"
     if key in of.at_once:
-        return "another run of its study ran at the same time"
+        return f"another run of its study {AT_ONCE}"
     verdict, label = run.verdict, now.demonstration
     return f"of a study that is no claim ({label})" if label and verdict and not verdict.demonstration else ""
 

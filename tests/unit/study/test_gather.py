@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from runner.cli.study import facts_lines
 from runner.jobs.directory import NODES, Run
-from runner.model.figure import in_words
+from runner.model.figure import Doubt, in_words
 from runner.model.job import ExitMarker, JobState
 from runner.model.plan import LaunchPlace
 from runner.model.records import StartRecord
@@ -303,6 +303,19 @@ def test_launches_at_once_on_one_node_are_a_doubt_whatever_their_sizes(
         leave(run, "exit.json", ExitMarker("1.1.x", 0, end_s=began + 60))
         (run.path / NODES).write_text("n0\n")
     assert ["at the same time" in in_words(each.doubts) for each in gather.facts(of).points] == [at_once] * 2
+
+
+def test_doubts_of_some_points_name_them_and_those_of_a_queue_are_one(tmp_path: Path) -> None:
+    seen = gather.facts(on_disk(tmp_path, study((1, 2), 1)))
+    said = (("apart", "x and y ran at the same time"), ("apart", "cold", "x and z ran at the same time"))
+    points = (
+        msgspec.structs.replace(point, doubts=tuple(Doubt("unequal", words) for words in each))
+        for point, each in zip(seen.points, said, strict=True)
+    )
+    seen = msgspec.structs.replace(seen, points=tuple(points))
+    assert [each.words for each in seen.doubts_of_points] == [
+        "apart", "2 GPUs: cold", "x and y ran at the same time, and 1 other pair",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
