@@ -83,6 +83,13 @@ def check_settings(file: Path) -> Path:
     return file
 
 
+def with_ssh_config(file: str) -> tuple[str, ...]:
+    """Options of ssh for this configuration; none where it is the user's default. Raises as ``check_settings``: it names
+    programs.
+    """
+    return ("-F", str(check_settings(Path(file)))) if file else ()
+
+
 def whole(variable: str) -> str:
     """The path that a variable holds; empty for none. Raises UsageError: in each working directory it would be another
     one, perhaps another user's.

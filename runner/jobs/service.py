@@ -13,7 +13,7 @@ from typing import Literal
 
 import msgspec
 
-from runner.core import files, process
+from runner.core import files, paths, process
 from runner.core.errors import UsageError
 from runner.jobs.directory import Run
 from runner.model.backends import SCHEDULERS
@@ -102,7 +102,13 @@ def answers(run: Run, place: Place, reach: Reach) -> bool:
     if reach != "ssh":
         return _answers((place.host, place.port) if place.port else _listening(run, place))
     config = run.plan.hosts.config if run.plan is not None and run.plan.hosts is not None else ""
-    options = ("-o", "BatchMode=yes", "-o", "ConnectTimeout=10", *(("-F", config) if config else ()))
+    options = (
+        "-o",
+        "BatchMode=yes",
+        "-o",
+        "ConnectTimeout=10",
+        *(("-F", str(paths.check_settings(Path(config)))) if config else ()),
+    )
     with files.temporary_directory() as directory:
         forward = ("-N", "-L", f"{directory}/socket:{_listening(run, place)}", "--", _node(run))
         child = process.start(("ssh", *options, *forward), stdout=process.DEVNULL, stderr=process.DEVNULL)

@@ -35,6 +35,7 @@ from runner.recipes.loader import LoadedRecipe
 if TYPE_CHECKING:
     from runner.jobs.snapshot_copy import Snapshot
 
+_IMPORTED = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "LD_PRELOAD")  # variables of what is run
 _SRUN_S = 15.0  # for a program that reads two files
 _WORKSPACES_S = 10.0
 # Top directories that images have, too, and the mount points in them.
@@ -61,7 +62,10 @@ def observe(
     setup = way.setup
     if image.environment is not None:  # which was itself looked at when it was chosen
         setup = msgspec.structs.replace(image.environment.setup, conda="", activate=Activate())
-    check_setup(setup, (*way.load, *site.mpi.load, (site.ssh.config,)))
+    its = "" if request.env_name else way.environment
+    imports = (value for name in _IMPORTED if (value := (site.env | way.env).get(name)))
+    lines = (*way.load, *site.mpi.load, (site.ssh.config, its), *(value.split(":") for value in imports))
+    check_setup(setup, lines)
     loads = loads_setup(site, choices.runtime, request, image)
     from_shell = not facts.is_container and not loads
     if not lacks and from_shell and request.starts_in is not None:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
-from runner.core import process
+from runner.core import paths, process
 from runner.core.errors import NotAcceptedError, RefusedError, UnknownStateError, UsageError
 from runner.core.invocation import PROGRAM
 from runner.model.backends import SCHEDULERS
@@ -165,10 +165,10 @@ def beside_by_ssh(
     _clients: Path | None, _job_id: str, node: str, words: Sequence[str], *, plan: Plan | None, terminal: bool
 ) -> tuple[tuple[str, ...], Mapping[str, str]]:
     """``beside`` where the user's own ssh reaches the nodes of a job. csh takes no line break between quotes."""
-    configured = ("-F", plan.hosts.config) if plan is not None and plan.hosts is not None and plan.hosts.config else ()
+    config = plan.hosts.config if plan is not None and plan.hosts is not None else ""
     coded = b64encode(os.fsencode(shlex.join(words))).decode()
     remote = f"exec bash -c 'eval \"exec $(base64 --decode <<<$0)\"' {coded}"
-    return ("ssh", *configured, "-t" if terminal else "-T", "--", node, remote), os.environ
+    return ("ssh", *paths.with_ssh_config(config), "-t" if terminal else "-T", "--", node, remote), os.environ
 
 
 TIMEOUT_S = 60.0

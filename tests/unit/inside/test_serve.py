@@ -61,6 +61,30 @@ def test_jupyter_is_the_environments(tmp_path: Path) -> None:
     assert json.loads(out)[0] == str(package / "__main__.py") and json.loads(out)[-1] == "--more"
 
 
+def test_kernels_import_nothing_from_where_others_may_write(tmp_path: Path) -> None:
+    """Neither the first Python nor one that it starts; IPython is asked to import nothing from there either."""
+    of_jupyter = tmp_path / "modules/jupyter_client/provisioning"
+    of_jupyter.mkdir(parents=True)
+    (of_jupyter / "local_provisioner.py").write_text("def launch_kernel(command, **how): return command")
+    (tmp_path / "modules/jupyterlab").mkdir()
+    (tmp_path / "modules/jupyterlab/__init__.py").touch()
+    (tmp_path / "modules/jupyterlab/__main__.py").write_text(
+        "import json, sys\nfrom jupyter_client.provisioning.local_provisioner import launch_kernel\n"
+        "command = [sys.executable, '-m', 'runs', sys.executable, '-m', 'ipykernel_launcher', '-f', 'x']\n"
+        "print(json.dumps([launch_kernel([*command], cwd=place) for place in sys.argv[-2:]]))"
+    )
+    (tmp_path / "own").mkdir()
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    places = (str(tmp_path / name) for name in ("own", "open"))
+    child = started(tmp_path, "loopback", "0", "notebook", *places, PYTHONPATH=str(tmp_path / "modules"))
+    out, err = child.communicate(timeout=20)
+    assert child.returncode == 0, err
+    own, of_all = json.loads(out)
+    assert [word in ("runs", "ipykernel_launcher") for word in own].count(True) == 2 and "-m" not in own + of_all
+    assert of_all == [*own, "--InteractiveShellApp.ignore_cwd=True"]
+
+
 # It listens at an address of its own, and another user at the one where we look for it.
 _ELSEWHERE = f"""
 import os, socket, sys

@@ -44,7 +44,7 @@ try:
         except KeyError:
             return os.getgid()
     def launch(command, *, start=local.launch_kernel, **how):
-        if "-m" in command[:-1]:
+        while "-m" in command[:-1]:  # also of a Python that a first one starts, as nb_conda_kernels has it
             command[command.index("-m"):command.index("-m") + 1] = ["-c", {_MODULE!r}]
         place = os.stat(how.get("cwd") or ".")
         is_group = place.st_mode & 0o020 and place.st_uid != os.geteuid() and place.st_gid == login_group()

@@ -21,7 +21,7 @@ import msgspec
 from runner.backends import LEFTOVERS
 from runner.backends.schedulers.local.client import JobProcesses, Local
 from runner.backends.schedulers.script_parts import SHELL
-from runner.core import files, process
+from runner.core import files, paths, process
 from runner.core.errors import Exit, NotAcceptedError, UnknownStateError
 from runner.model.backends import RUNTIMES
 from runner.model.job import JobState
@@ -47,8 +47,8 @@ _SERVES = ", where rank 0 serves"
 
 
 def command_line(hosts: ListedHosts) -> tuple[str, ...]:
-    """The program and its options; ``-- HOST`` and REMOTE come after them."""
-    return ("ssh", *(("-F", hosts.config) if hosts.config else ()), *OPTIONS)
+    """The program and its options; ``-- HOST`` and REMOTE come after them. Raises as ``with_ssh_config``."""
+    return ("ssh", *paths.with_ssh_config(hosts.config), *OPTIONS)
 
 
 class SshHosts(Local):
