@@ -84,9 +84,7 @@ def check_settings(file: Path) -> Path:
 
 
 def with_ssh_config(file: str) -> tuple[str, ...]:
-    """Options of ssh for this configuration; none where it is the user's default. Raises as ``check_settings``: it names
-    programs.
-    """
+    """Options of ssh for this file, which names programs; none for the user's default. Raises as ``check_settings``."""
     return ("-F", str(check_settings(Path(file)))) if file else ()
 
 

@@ -102,13 +102,7 @@ def answers(run: Run, place: Place, reach: Reach) -> bool:
     if reach != "ssh":
         return _answers((place.host, place.port) if place.port else _listening(run, place))
     config = run.plan.hosts.config if run.plan is not None and run.plan.hosts is not None else ""
-    options = (
-        "-o",
-        "BatchMode=yes",
-        "-o",
-        "ConnectTimeout=10",
-        *(("-F", str(paths.check_settings(Path(config)))) if config else ()),
-    )
+    options = ("-o", "BatchMode=yes", "-o", "ConnectTimeout=10", *paths.with_ssh_config(config))
     with files.temporary_directory() as directory:
         forward = ("-N", "-L", f"{directory}/socket:{_listening(run, place)}", "--", _node(run))
         child = process.start(("ssh", *options, *forward), stdout=process.DEVNULL, stderr=process.DEVNULL)
