@@ -309,6 +309,21 @@ def test_what_the_launches_of_a_point_are_unequal_in_goes_with_each_out_of_its_s
     assert (words if second in measured else "lacks 1 proven launch") in refused.err
 
 
+@pytest.mark.parametrize("name", ["", "good"])
+def test_a_copy_of_a_run_or_of_a_study_counts_once(name: str, tmp_path: Path, call: Call) -> None:
+    """Also under its own id, as `cp -a` makes it."""
+    of = launched(tmp_path, "train", {"": 1.0}, settings=((),))
+    run = of.runs(of.study.launches[0].key)[0]
+    for path in (run.path, of.path):
+        copy = shutil.copytree(path, tmp_path / "copies" / (name or path.name))
+        for command in (["export", "--format", "json"], ["report", "-o", str(tmp_path / "page")])[
+            : 2 if path == run.path else 1
+        ]:
+            call(*command, str(path), str(path))
+            assert "are one launch" in call(*command, str(path), str(copy), code=Exit.USAGE).err
+        shutil.rmtree(copy)
+
+
 def in_doubts(figure: Any) -> str:
     return "; ".join(f"{each['code']}: {each['words']}" for each in figure["doubts"])
 
