@@ -492,12 +492,14 @@ def identities(runs: Iterable[Run]) -> Iterator[tuple[str, Identity]]:
 
 
 def copy_among(runs: Iterable[tuple[str, Identity]]) -> tuple[str, str] | None:
-    """The first two, by name, that are one launch; None where each is a launch of its own. Pure."""
-    seen: dict[object, str] = {}
-    for name, identity in runs:
+    """The first two, by name, that are one launch, as a copy under the same name is; None where each is a launch of its
+    own. Pure.
+    """
+    seen: dict[object, tuple[int, str]] = {}
+    for place, (name, identity) in enumerate(runs):
         for mark in identity:
-            if (first := seen.setdefault(mark, name)) != name:
-                return first, name
+            if (first := seen.setdefault(mark, (place, name)))[0] != place:
+                return first[1], name
     return None
 
 

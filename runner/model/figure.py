@@ -67,8 +67,7 @@ class Figure(msgspec.Struct, frozen=True):
     def beside(self, study: OfStudy, launch: str) -> Figure:
         """The same with what its study says of it; ``launch``: the key of the launch that it is of."""
         doubts = (*gap_doubts(study.gaps), *unproven_doubts(study.lacks.get(launch, 0)))
-        beside = (Doubt("unequal", f"another run of its study {AT_ONCE}"),) if launch in study.at_once else ()
-        return self.labelled(study.demonstration).doubted((*doubts, *beside))
+        return self.labelled(study.demonstration).doubted((*doubts, *study.unequal.get(launch, ())))
 
     def after_others(self, others: Collection[str]) -> Figure:
         """The same, of a launch that had runs before which gave no figure. ``others``: their outcomes."""
@@ -100,13 +99,13 @@ class OfStudy(msgspec.Struct, frozen=True):
         gaps: what was launched and cannot be shown any more, a sentence each.
         demonstration: where one figure of a study is no claim, each is.
         lacks: by a launch's key, how many other launches of its point are not proven.
-        at_once: keys of launches beside which another run of the study ran, on a node that both had.
+        unequal: by a launch's key, what the launches of its point do not have in common.
     """
 
     gaps: tuple[str, ...] = ()
     demonstration: str = ""
     lacks: Mapping[str, int] = {}
-    at_once: Collection[str] = ()
+    unequal: Mapping[str, tuple[Doubt, ...]] = {}
 
 
 def gap_doubts(gaps: Sequence[str]) -> tuple[Doubt, ...]:

@@ -176,7 +176,6 @@ class LaunchFacts(FigureKeys, frozen=True):
         batch: samples of a rank in a step, as the ranks recorded them, the mean of the window and of all; None where
             one recorded none, and of a figure in steps. batch_apart: the largest of the ranks' over the smallest.
             batch_varies: steps differ in it.
-        at_once: the first other run of the study that ran at the same time, on a node that both had; empty for none.
     """
 
     launch: Launch
@@ -194,7 +193,6 @@ class LaunchFacts(FigureKeys, frozen=True):
     batch: float | None = None
     batch_apart: float = 1.0
     batch_varies: bool = False
-    at_once: str = ""
 
 
 class PointFacts(msgspec.Struct, frozen=True):
@@ -227,6 +225,11 @@ class PointFacts(msgspec.Struct, frozen=True):
     doubts: tuple[Doubt, ...] = ()
     scaling: Scaling | None = None
     why: str = ""
+
+    @property
+    def unequal(self) -> tuple[Doubt, ...]:
+        """What its launches do not have in common, without what matters to its efficiency alone."""
+        return tuple(each for each in self.doubts if each.code == "unequal" and not each.words.startswith("efficiency"))
 
 
 class SingleGpus(msgspec.Struct, frozen=True):
@@ -342,8 +345,13 @@ class StudyFacts(msgspec.Struct, frozen=True):
         """What it says of the figures of its runs."""
         points = {each.launch.key: (each.launch.gpus, each.launch.arm, each.launch.settings) for each in self.launches}
         lacks = Counter(points[each.launch.key] for each in self.launches if each.state != "proven")
-        at_once = [each.launch.key for each in self.launches if each.at_once]
-        return OfStudy(self.gaps, self.demonstration, {key: lacks[at] for key, at in points.items()}, at_once)
+        unequal = {(each.gpus, each.arm, each.settings): each.unequal for each in self.points}
+        return OfStudy(
+            self.gaps,
+            self.demonstration,
+            {key: lacks[point] for key, point in points.items()},
+            {key: unequal.get(point, ()) for key, point in points.items()},
+        )
 
     @property
     def next_step(self) -> str:

@@ -133,13 +133,13 @@ def facts(study: StudyDirectory, seen: Look | None = None) -> StudyFacts:
     last = {key: attempt for key, each in made.items() if (attempt := decisive(each)) is not None}
     proven = {key: each.run for key, each in last.items() if each.state == "proven"}
     runs = [attempt.run for each in made.values() for attempt in each]
-    beside = _beside(proven, runs)
-    known = {study.path: OfStudy(gaps, at_once=beside)}
-    launches = _labelled(_launch_facts(launch, made.get(launch.key, ()), known, beside) for launch in asked.launches)
+    known = {study.path: OfStudy(gaps)}
+    launches = _labelled(_launch_facts(launch, made.get(launch.key, ()), known) for launch in asked.launches)
     demonstration = _demonstration(launches)
     stand = {each.state for each in launches}
     together = asked.way == "one-allocation"
-    all_points, all_losses, differences = _figures(asked, launches, proven)
+    others = _spans(run for run in runs if run not in proven.values())
+    all_points, all_losses, differences = _figures(asked, launches, proven, others)
     return StudyFacts(
         study=study.path.name,
         directory=str(study.path),
@@ -182,15 +182,14 @@ def figures(
         if (attempt := attempt_of(run, None)) is not None
     }
     alike = only_first_program(study.launches, only_own(study, made, bundled=noted.launched))
-    beside = _beside(runs)
-    launches = _labelled(_launch_facts(launch, alike.get(launch.key, ()), {}, beside) for launch in study.launches)
+    launches = _labelled(_launch_facts(launch, alike.get(launch.key, ()), {}) for launch in study.launches)
     places = {launch.key: launch.place for launch in study.launches}
     ids_of = {key: run.run_id for key, run in proven.items()}
     return (*_figures(study, launches, proven)[:2], log_remarks(log, places, ids_of))
 
 
 def _figures(
-    study: Study, launches: Sequence[LaunchFacts], proven: Mapping[str, Run]
+    study: Study, launches: Sequence[LaunchFacts], proven: Mapping[str, Run], others: Iterable[Span] = ()
 ) -> tuple[tuple[PointFacts, ...], tuple[Loss, ...], tuple[str, ...]]:
     """Points, losses, and what was not the same for the launches of one allocation: of others much differs anyway. Of
     launches that differ by more than their arm no loss is attributed.
@@ -205,7 +204,7 @@ def _figures(
     label, unequal = _demonstration(launches), _unequal(study, proven)
     own = {
         point: replace(each, doubts=(*each.doubts, *unequal.get(point, ())))
-        for each in points(study, launches)
+        for each in points(study, launches, others)
         for point in [(each.settings, each.gpus, each.arm)]
     }
     all_points = tuple(
@@ -273,14 +272,15 @@ def _labelled(launches: Iterable[LaunchFacts]) -> tuple[LaunchFacts, ...]:
 
 
 class _Times(NamedTuple):
-    """When the proven launches of a study ran, by their keys, and its pauses."""
+    """When the proven launches of a study ran: by their keys, pairs ``at_once``, and its pauses."""
 
     spans: Mapping[str, Span]
+    at_once: Sequence[tuple[str, str]]
     pauses: Sequence[float]
 
 
-def points(study: Study, launches: Sequence[LaunchFacts]) -> tuple[PointFacts, ...]:
-    """Every size, arm and setting with the estimates over its proven launches. Pure.
+def points(study: Study, launches: Sequence[LaunchFacts], others: Iterable[Span] = ()) -> tuple[PointFacts, ...]:
+    """Every size, arm and setting with the estimates over its proven launches. ``others``: runs that are in none. Pure.
 
     Settings keep the study's order; within one, sizes rise and arms keep theirs. An arm that a process alternated with
     another one has the launches of that.
@@ -292,10 +292,8 @@ def points(study: Study, launches: Sequence[LaunchFacts]) -> tuple[PointFacts, .
     rates = {point: _rates(each, point[2]) for point, each in groups.items()}
     kinds = {setting: scaling(study, setting, launches) for setting in study.settings}
     order = sorted(groups, key=lambda point: (study.settings.index(point[0]), point[1], study.arms.index(point[2])))
-    spans = {
-        each.launch.key: _span(Run(Path(each.directory)), each.nodes) for each in launches if each.state == "proven"
-    }
-    times = _Times(spans, _pauses(spans.values()))
+    spans = {each.launch.key: _span(each) for each in launches if each.state == "proven"}
+    times = _Times(spans, at_once((*spans.values(), *others)), _pauses(spans.values()))
     return tuple(_point(study, point, groups, rates, kinds[point[0]], times) for point in order)
 
 
@@ -436,7 +434,8 @@ def _point(
     ran, ran_alone = (
         [times.spans[key] for each in side if (key := each.launch.key) in times.spans] for side in (launches, alone)
     )
-    own_doubts += together_doubts((each.run, each.at_once) for each in launches if each.at_once)
+    runs = {each.run for each in ran}
+    own_doubts += together_doubts(pair for pair in times.at_once if runs & {*pair})
     of_one = _efficiency(study, own, gpus, base) if scaled else None
     if of_one and _are_sessions(ran, ran_alone, times.pauses):
         own_doubts.append(
@@ -500,37 +499,29 @@ def _are_sessions(own: Iterable[Span], base: Iterable[Span], pauses: Sequence[fl
     return is_apart or sessions.isdisjoint(others)
 
 
-def _beside(proven: Mapping[str, Run], runs: Iterable[Run] = ()) -> dict[str, str]:
-    """By the launch's key, the first other one that ran ``at_once`` with the run that proves it, where one did, also of
-    those among ``runs`` that gave no figure: these computed, too, from the start of their ranks on.
-    """
-    spans = {run.run_id: _span(run, _nodes(run, run.plan)) for run in proven.values()}
-    for run in runs:
-        if run.run_id not in spans and (times_s := began_and_ended_s(run)) is not None:
-            spans[run.run_id] = Span(run.run_id, *times_s, frozenset(_nodes(run, run.plan)))
-    others: dict[str, str] = {}
-    for one, other in at_once(spans.values()):
-        others.setdefault(one, other)
-        others.setdefault(other, one)
-    return {key: others[run.run_id] for key, run in proven.items() if run.run_id in others}
-
-
-def _span(run: Run, nodes: Iterable[str]) -> Span:
+def _span(of: LaunchFacts) -> Span:
     """Of a proven launch; where its job script left no end, it has none."""
-    marker = run.marker
-    return Span(run.run_id, _began_s(run), marker.end_s if marker else 0.0, frozenset(nodes))
+    marker = Run(Path(of.directory)).marker
+    return Span(of.run, _began_s(of), marker.end_s if marker else 0.0, frozenset(of.nodes))
 
 
-def _began_s(run: Run) -> float:
+def _spans(runs: Iterable[Run]) -> list[Span]:
+    """Of runs that gave no figure: they computed, too, from the start of their ranks on."""
+    known = ((run, times_s) for run in runs if (times_s := began_and_ended_s(run)) is not None)
+    return [Span(run.run_id, *times_s, frozenset(_nodes(run, run.plan))) for run, times_s in known]
+
+
+def _began_s(of: LaunchFacts) -> float:
     """Unix time: as its first rank says, as its job was submitted, or by the id, which has the time of a zone; 0 where
     that has none.
     """
+    run = Run(Path(of.directory))
     if (start := run.records.start(0)) is not None and start.time_s:
         return start.time_s
     if (record := run.submitted) is not None:
         return record.submitted_s
     with suppress(ValueError):
-        return datetime.strptime(run.run_id[: len(_STAMP)], "%Y%m%d-%H%M%S").timestamp()
+        return datetime.strptime(of.run[: len(_STAMP)], "%Y%m%d-%H%M%S").timestamp()
     return 0.0
 
 
@@ -562,8 +553,7 @@ def _rates(launches: Iterable[LaunchFacts], arm: Arm) -> _Rates:
     return {repeat: statistics.mean_rate(values).value for repeat, values in sorted(by_repeat.items())}
 
 
-def _launch_facts(launch: Launch, made: Sequence[Attempt], studies: Studies, beside: Mapping[str, str]) -> LaunchFacts:
-    """``studies``: as ``seen`` of ``Run.of_study``; ``beside``: as of ``_beside``."""
+def _launch_facts(launch: Launch, made: Sequence[Attempt], studies: Studies) -> LaunchFacts:
     attempt = decisive(made)
     if attempt is None:
         return LaunchFacts(launch, "missing")
@@ -589,7 +579,6 @@ def _launch_facts(launch: Launch, made: Sequence[Attempt], studies: Studies, bes
         batch=batch.mean,
         batch_apart=batch.apart,
         batch_varies=batch.varies,
-        at_once=beside.get(launch.key, ""),
     )
 
 

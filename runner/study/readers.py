@@ -18,7 +18,7 @@ from runner.jobs.comparison import check_launches, identities
 from runner.jobs.directory import LOG, STUDY, Run, Studies
 from runner.jobs.life import Standing, Warn, standing
 from runner.jobs.lookup import find
-from runner.model.figure import AT_ONCE, Doubt, OfStudy
+from runner.model.figure import Doubt, OfStudy
 from runner.model.output import ExportedRun, MadeBundle
 from runner.model.report import Report
 from runner.model.study import Setting, StudyFacts
@@ -99,9 +99,7 @@ def _side_of_runs(name: str, runs: Sequence[Run]) -> Side:
 def _unequal(now: StudyFacts, chosen: Setting) -> dict[tuple[int, Setting], tuple[Doubt, ...]]:
     """What the launches of each point do not have in common."""
     return {
-        (each.gpus, _left(each.settings, chosen)): tuple(
-            doubt for doubt in each.doubts if doubt.code == "unequal" and not doubt.words.startswith("efficiency")
-        )
+        (each.gpus, _left(each.settings, chosen)): each.unequal
         for each in now.points
         if each.arm == "full" and set(chosen) <= set(each.settings)
     }
@@ -200,8 +198,8 @@ def _said_by_its_study(run: Run, looks: _Looks) -> str:
     of, key = now.of_figures, own.parent.name
     if lacks := of.lacks.get(key):
         return f"of a point of its study that lacks {counted(lacks, 'proven launch')}"
-    if key in of.at_once:
-        return f"another run of its study {AT_ONCE}"
+    if unequal := of.unequal.get(key):
+        return f"of a point of its study with a doubt ({unequal[0].words})"
     verdict, label = run.verdict, now.demonstration
     return f"of a study that is no claim ({label})" if label and verdict and not verdict.demonstration else ""
 

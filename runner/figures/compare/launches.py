@@ -22,7 +22,7 @@ from runner.jobs.comparison import (
 from runner.jobs.directory import Run, Studies
 from runner.jobs.life import Standing, standing
 from runner.model.expectation import ComparedPoint, ComparedSide, Judgement
-from runner.model.figure import NO_INTERVAL, Doubt, Figure, shared_doubts, spread_doubts
+from runner.model.figure import NO_INTERVAL, Doubt, Figure, in_words, shared_doubts, spread_doubts
 from runner.model.records import DEVICE_UUIDS, Report, StartRecord
 from runner.model.study import Setting
 from runner.statistics.launches import Comparison, compare, mean_rate, needed
@@ -68,7 +68,8 @@ class PointLaunches:
         without = NO_INTERVAL if len(self.launches) > 1 else ()
         of_each = shared_doubts((launch.figure for launch in self.launches), without=without)
         rates, spans = ([launch.figure.value for launch in self.launches], [launch.span for launch in self.launches])
-        return *of_each, *(self.unequal or (*spread_doubts(rates), *together_doubts(at_once(spans))))
+        of_all = self.unequal or (*spread_doubts(rates), *together_doubts(at_once(spans)))
+        return *of_each, *(each for each in of_all if each.words not in in_words(of_each))
 
 
 def measured_launch(run: Run, studies: Studies | None = None) -> MeasuredLaunch:

@@ -31,7 +31,7 @@ from runner.jobs.directory import SCRIPT, Run, Studies
 from runner.jobs.expected import OneGpu, signs_of
 from runner.jobs.facts import run_facts
 from runner.model.expectation import Comparison
-from runner.model.figure import OWN_OF_A_POINT, figure_keys, in_words, shared_doubts
+from runner.model.figure import OWN_OF_A_POINT, OfStudy, figure_keys, in_words, shared_doubts
 from runner.model.plan import PlanRecord
 from runner.model.report import NamedFact, RankFacts, Report, Row, RunReport, StepTimes
 from runner.model.study import BASES, LaunchFacts, Setting, StudyFacts
@@ -50,12 +50,13 @@ _SHORTEST_SECRET = 4  # what is shorter may be a part of any text
 
 def study_report(study: StudyFacts) -> Report:
     """The report on a study. The run of each size whose figure is the median of its size is read in detail."""
-    rows = tuple(_row_of_launch(each, study.demonstration) for each in study.launches)
+    of_study = study.of_figures
+    rows = tuple(_row_of_launch(each, of_study) for each in study.launches)
     sizes = sorted({row.gpus for row in rows})
     shape = f"{sizes[0]} to {sizes[-1]} GPUs" if len(sizes) > 1 else gpus_text(sizes[0] if sizes else 0)
     kind = "".join(f", {kind} scaling" for kind in dict.fromkeys(each.scaling for each in study.points) if kind)
     subtitle = f"{study.recipe} on {study.site}, {shape}{kind}; {_proven(rows)}"
-    studies = {Path(study.directory): study.of_figures}
+    studies = {Path(study.directory): of_study}
     return _report(f"{study.name or study.study}: how it scales", subtitle, study, rows, studies)
 
 
@@ -120,8 +121,9 @@ def _proven(rows: Sequence[Row]) -> str:
     return f"{proven} of {runs} proven" if proven or not rows or rows[0].repeat else f"{runs}, none measured"
 
 
-def _row_of_launch(facts: LaunchFacts, demonstration: str) -> Row:
+def _row_of_launch(facts: LaunchFacts, of_study: OfStudy) -> Row:
     """A launch; where no figure of its study is a claim, nor is its own."""
+    demonstration = of_study.demonstration
     launch, figure = facts.launch, facts.figure
     same = ("run", "directory", "images_per_s", "unit", "synchronisation", "step_s", "sm_clock_mhz", "nodes", "why")
     return Row(
@@ -131,7 +133,7 @@ def _row_of_launch(facts: LaunchFacts, demonstration: str) -> Row:
         arm=launch.arm,
         settings=launch.settings,
         repeat=launch.repeat,
-        figure=figure.labelled(demonstration) if figure else None,
+        figure=figure.labelled(demonstration).doubted(of_study.unequal[launch.key]) if figure else None,
         per_gpu=None if facts.images_per_s is None else facts.images_per_s / max(launch.gpus, 1),
         demonstration=facts.demonstration or demonstration,
         **{name: getattr(facts, name) for name in same},

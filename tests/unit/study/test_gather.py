@@ -276,7 +276,7 @@ def test_sizes_that_were_measured_on_other_days_are_a_doubt_of_the_efficiency(
         return int(of_size) if launch.repeat == 1 else math.ceil(of_size)
 
     launches = [
-        replace(proven(each, 100.0 * each.gpus), directory=f"/202611{day(each)}-12000{place}-train")
+        replace(proven(each, 100.0 * each.gpus), run=f"202611{day(each)}-12000{place}-train")
         for place, each in enumerate(asked.launches)
     ]
     words = "efficiency: all of its launches ran before or after those of one GPU alone"

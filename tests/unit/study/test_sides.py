@@ -274,33 +274,54 @@ def test_what_was_launched_beside_a_run_goes_with_it_out_of_its_study(
             assert (point["proven"], "replaced" in in_doubts(point)) == (2 if lacks else 3, bool(before))
 
 
-@pytest.mark.parametrize("is_proven", [True, False])
-def test_what_ran_beside_a_run_goes_with_it_out_of_its_study(is_proven: bool, tmp_path: Path, call: Call) -> None:
+@pytest.mark.parametrize("second_one", ["at once", "at once, and failed", "faster"])
+def test_what_the_launches_of_a_point_are_unequal_in_goes_with_each_out_of_its_study(
+    second_one: str, tmp_path: Path, call: Call
+) -> None:
     """As where a queue gives a node to several launches at once, which may have waited for each other."""
     of = launched(tmp_path, "train", {"": 1.0}, settings=((),))
     other = launched(tmp_path, "other", {"": 1.0}, first=40, settings=((),))
-    first, second, _ = (of.runs(launch.key)[0] for launch in of.study.launches)
-    leave(first, "exit.json", ExitMarker("41", 0, BEGAN_S + 2.5 * LAUNCH_S))
-    if not is_proven:
+    first, second, third = (of.runs(launch.key)[0] for launch in of.study.launches)
+    words, measured = f"{first.run_id} and {second.run_id} ran at the same time", [first, second, third]
+    if second_one == "faster":
+        assert second.verdict is not None
+        second.write("verdict.json", msgspec.structs.replace(second.verdict, images_per_s=720.0))
+        words = "rates of its launches differ by 8"
+    else:
+        leave(first, "exit.json", ExitMarker("41", 0, BEGAN_S + 2.5 * LAUNCH_S))
+    if second_one == "at once, and failed":
         (judgements() / second.run_id).unlink()
         second.write("verdict.json", Verdict("failed", ("out of memory",)))
-    words = "unequal: another run of its study ran at the same time"
+        measured = [first, third]
     runs = json.loads(call("export", "train", "--format", "json").out)["runs"]
-    assert [words in in_doubts(each["figure"]) for each in runs] == [True, *[True] * is_proven, False]
-    (point,) = result(call("compare", str(first.path), other.path.name, "--json").out)["points"]
-    report = result(call("report", str(first.path), "--json", "-o", str(tmp_path / "page")).out)
-    for made in (report, point["first"], result(call("show", str(first.path), "--json").out)["figure"]):
-        assert words in in_doubts(made)
-    refused = call("export", str(first.path), "--bundle", str(tmp_path / "b.tar"), code=Exit.USAGE)
-    assert (words.removeprefix("unequal: ") if is_proven else "lacks 1 proven launch") in refused.err
     now = result(call("status", "train", "--json").out)
-    assert [each["at_once"] for each in now["launches"]] == [second.run_id, first.run_id * is_proven, ""]
-    assert in_doubts(now["points"][0]).count("at the same time") == 1
     of_study = result(call("report", "train", "--json", "-o", str(tmp_path / "page")).out)
-    assert in_doubts(of_study).count("at the same time") == 1
-    assert [words in in_doubts(each["figure"]) for each in of_study["rows"] if each["figure"]] == [
-        words in in_doubts(each["figure"]) for each in runs
-    ]
+    several = ",".join(str(run.path) for run in measured)
+    compared = [call("compare", own, other.path.name, "--json").out for own in (str(first.path), several)]
+    points = [result(each)["points"][0]["first"] for each in compared]
+    report = result(call("report", str(first.path), "--json", "-o", str(tmp_path / "page")).out)
+    shown = result(call("show", str(first.path), "--json").out)["figure"]
+    figures = [each["figure"] for each in (*runs, *of_study["rows"]) if each["figure"]]
+    assert len(figures) == 2 * len(measured)
+    for made in (*figures, *now["points"], of_study, *points, report, shown):
+        assert in_doubts(made).count(words) == 1
+    refused = call("export", str(first.path), "--bundle", str(tmp_path / "b.tar"), code=Exit.USAGE)
+    assert (words if second in measured else "lacks 1 proven launch") in refused.err
+
+
+@pytest.mark.parametrize("name", ["", "good"])
+def test_a_copy_of_a_run_or_of_a_study_counts_once(name: str, tmp_path: Path, call: Call) -> None:
+    """Also under its own id, as `cp -a` makes it."""
+    of = launched(tmp_path, "train", {"": 1.0}, settings=((),))
+    run = of.runs(of.study.launches[0].key)[0]
+    for path in (run.path, of.path):
+        copy = shutil.copytree(path, tmp_path / "copies" / (name or path.name))
+        for command in (["export", "--format", "json"], ["report", "-o", str(tmp_path / "page")])[
+            : 2 if path == run.path else 1
+        ]:
+            call(*command, str(path), str(path))
+            assert "are one launch" in call(*command, str(path), str(copy), code=Exit.USAGE).err
+        shutil.rmtree(copy)
 
 
 def in_doubts(figure: Any) -> str:

@@ -117,7 +117,7 @@ def test_of_a_whole_batch_a_reference_is_of_each_gpus_share(
     settings: dict[str, str], given: dict[str, str], shared_by: int | None, fits: bool
 ) -> None:
     """And of a point whose launches failed the share is what it would have been; else a batch is each GPU's own."""
-    options = {"batch-size": 32} | ({"workers": 4} if "workers" in settings else {})
+    options: dict[str, Any] = {"batch-size": 32} | ({"workers": 4} if "workers" in settings else {})
     reference = Reference("s", "r", 4, 1.0, "images/s", -0.05, "x", "2026-11-22", options=options)
     assert may_fit(reference, 4, tuple(settings.items()), {"model": "resnet50"} | given, shared_by) == fits
 

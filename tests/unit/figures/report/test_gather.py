@@ -170,7 +170,11 @@ def test_single_runs_have_their_own_precision_and_make_no_claim(tmp_path: Path) 
 def test_a_run_of_a_sweep_has_its_values_and_is_apart_from_those_of_the_same_ones_only(tmp_path: Path) -> None:
     runs = [
         measured_run(
-            tmp_path, f"2026112{n}-120000-r-2", 2, step_s=lambda _, n=n: 0.1 + 0.1 * n, swept=(("workers", f"{n}"),)
+            tmp_path,
+            f"2026112{n}-120000-r-2",
+            2,
+            step_s=(lambda _: 0.1, lambda _: 0.2)[n],
+            swept=(("workers", f"{n}"),),
         )
         for n in range(2)
     ]
