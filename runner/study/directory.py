@@ -66,14 +66,24 @@ class SweepDirectory(Campaign):
         )
 
     @property
+    def lost(self) -> tuple[str, ...]:
+        """What was launched, and is no run any more, a sentence each."""
+        gone = self.gone(self.log(), {key: self.runs(key) for key in self.sweep.runs})
+        return tuple(why for each in gone.values() for why in each.values())
+
+    @property
     def missing(self) -> str:
-        """A sentence on the runs that were not submitted; empty where there are none, or they may still be."""
+        """A sentence on the runs that were not submitted, or are lost; empty where there are none, or they may still be
+        submitted.
+        """
         if self.sweep.is_chain:
             return ""
         there = {run.path.parent.name for run in self.submitted}
         lacks = [key for key in self.sweep.runs if key not in there]
         if not lacks or self.is_held:
             return ""
+        if lost := self.lost:
+            return f"{self.path.name}: {first_of(lost, _MOST, '; ')}"
         records = (run.submitted for key in lacks for run in self.runs(key))
         why = next((record.refused for record in records if record and record.refused), "that was ended before")
         count = f"{len(lacks)} of {counted(len(self.sweep.runs), 'run')} of {self.path.name}"

@@ -43,7 +43,7 @@ def side(text: str) -> Side:
     if "," in name and not Path(name).exists():
         return side_of_runs([each for each in text.split(",") if each])
     if (sweep := find_sweep(name)) is not None:
-        return _side_of_runs(text, sweep.submitted)
+        return _side_of_runs(text, sweep.submitted, len(sweep.lost))
     study = find_subject(name)
     if isinstance(study, Run):
         if chosen:
@@ -88,12 +88,13 @@ def side_of_runs(names: Sequence[str]) -> Side:
     return _side_of_runs(",".join(names), runs)
 
 
-def _side_of_runs(name: str, runs: Sequence[Run]) -> Side:
+def _side_of_runs(name: str, runs: Sequence[Run], lost: int = 0) -> Side:
+    """``lost``: how many further ones there were, which may have been slow."""
     if not runs:
         raise UsageError("no run is named, or none was submitted", where=name, fix="give a run, or several")
     seen = of_their_studies(runs, {})
     launches = tuple(measured_launch(run, seen) for run in runs)
-    return Side(name, {(launches[0].gpus, ()): PointLaunches(launches)})
+    return Side(name, {(launches[0].gpus, ()): PointLaunches(launches, lost)})
 
 
 def _unequal(now: StudyFacts, chosen: Setting) -> dict[tuple[int, Setting], tuple[Doubt, ...]]:

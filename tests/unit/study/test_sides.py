@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,10 +19,10 @@ from runner.figures.compare.text import reference_lines
 from runner.jobs.directory import LOG, Run, judgements
 from runner.model.expectation import Reference
 from runner.model.figure import in_words
-from runner.model.job import ExitMarker
+from runner.model.job import CommandLine, ExitMarker, Sweep
 from runner.model.study import Launch
 from runner.model.verdict import Verdict
-from runner.study.directory import StudyDirectory
+from runner.study.directory import StudyDirectory, create_sweep
 from runner.study.readers import side
 from tests.support.bundles import Members, edited, forged
 from tests.support.commands import Call
@@ -322,6 +323,18 @@ def test_a_copy_of_a_run_or_of_a_study_counts_once(name: str, tmp_path: Path, ca
             call(*command, str(path), str(path))
             assert "are one launch" in call(*command, str(path), str(copy), code=Exit.USAGE).err
         shutil.rmtree(copy)
+
+
+def test_a_run_of_a_sweep_that_was_removed_may_have_been_slow(tmp_path: Path) -> None:
+    values = {f"{number}": {"seed": f"{number}"} for number in range(1, 4)}
+    sweep = create_sweep(tmp_path, "seeds", Sweep(values, CommandLine(("submit",), "/")), time.time())
+    for number, key in enumerate(values):
+        sweep.note("launched", key, [measured_run(sweep.launches(key), number)])
+    (point,) = side(str(sweep.path)).points.values()
+    assert (sweep.missing, point.not_proven) == ("", 0)
+    shutil.rmtree(sweep.runs("2")[0].path)
+    (point,) = side(str(sweep.path)).points.values()
+    assert re.search("its run .* was launched, and its directory is gone", sweep.missing) and point.not_proven == 1
 
 
 def in_doubts(figure: Any) -> str:
