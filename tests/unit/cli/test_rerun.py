@@ -108,7 +108,9 @@ def test_what_was_not_recorded_is_reported(project: Path, call: Call) -> None:
     assert "command    not recorded" in call("show")[0]
 
 
-def test_a_run_that_was_renamed_is_asked_of_as_well(project: Path, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_a_run_that_was_renamed_too_strangers_are_refused(
+    project: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
     call("submit", *LOCAL, "--wait", "--", sys.executable, ODD)
     directory = Path(str(facts(call)["directory"]))
     renamed = directory.rename(directory.with_name("paper"))
