@@ -176,6 +176,7 @@ class LaunchFacts(FigureKeys, frozen=True):
         batch: samples of a rank in a step, as the ranks recorded them, the mean of the window and of all; None where
             one recorded none, and of a figure in steps. batch_apart: the largest of the ranks' over the smallest.
             batch_varies: steps differ in it.
+        device: UUID of the GPU of one GPU alone; empty where it is unknown, and of more.
     """
 
     launch: Launch
@@ -193,6 +194,7 @@ class LaunchFacts(FigureKeys, frozen=True):
     batch: float | None = None
     batch_apart: float = 1.0
     batch_varies: bool = False
+    device: str = ""
 
 
 class PointFacts(msgspec.Struct, frozen=True):

@@ -24,6 +24,7 @@ from msgspec.structs import replace
 from runner.core.errors import UnknownStateError
 from runner.core.invocation import PROGRAM
 from runner.core.text import gpus_text, percent
+from runner.figures.compare.launches import device_of
 from runner.jobs.campaign import log_remarks, read_log
 from runner.jobs.comparison import (
     ONE_BATCH,
@@ -424,8 +425,15 @@ def _point(
         ranks = next((each.gpus_by_node for each in launches if each.gpus_by_node), ())
         alone, lacks = launches_of_size([each for each in groups[base_point] if each.state == "proven"], ranks)
         base = _rates(alone, base_point[2])
-        if study.way == "one-allocation" and gpus > 1 and all(each.launch.node is None for each in alone):
-            lacks = "one GPU alone is the first of them, and others may be faster or slower: --arms solo runs each"
+        devices = {each.device for each in alone}
+        if gpus > 1 and all(each.launch.node is None for each in alone):
+            if study.way == "one-allocation":
+                lacks = "one GPU alone is the first of them, and others may be faster or slower: --arms solo runs each"
+            elif len(alone) > 1 == len(devices) and all(devices):
+                lacks = (
+                    "one GPU alone is the same in each launch, and others may be faster or slower: "
+                    "--same-nodes --arms solo runs each"
+                )
     scaled, about = kind if base else (None, "")
     made_of = (*launches, *alone) if scaled else launches
     of_ranks = _ranks_apart(made_of, scaled)
@@ -560,6 +568,7 @@ def _launch_facts(launch: Launch, made: Sequence[Attempt], studies: Studies) -> 
     run, plan = attempt.run, attempt.run.plan
     verdict = attempt.verdict if attempt.state == "proven" else None
     batch = batch_of(run) if verdict and verdict.unit != "steps" else Batch()
+    device = device_of(run.records.start(0), run.records.report(0)) if verdict and launch.gpus == 1 else ""
     # Of each node of the study's allocation, from its first GPU on; unknown outside of one.
     place = plan.launch if plan and verdict and launch.node is None else None
     return LaunchFacts(
@@ -579,6 +588,7 @@ def _launch_facts(launch: Launch, made: Sequence[Attempt], studies: Studies) -> 
         batch=batch.mean,
         batch_apart=batch.apart,
         batch_varies=batch.varies,
+        device=device,
     )
 
 

@@ -22,6 +22,7 @@ from runner.jobs.comparison import FIX, copy_among, identities
 from runner.jobs.device_state import disturbance
 from runner.jobs.directory import PLAN, SCRIPT, VERDICT, Run
 from runner.jobs.life import UNFIT
+from runner.jobs.metering import shared_batch
 from runner.jobs.verdict import judge
 from runner.model.figure import figure_keys, figure_of, gap_doubts
 from runner.model.output import BundledRun, BundledStudy
@@ -171,9 +172,10 @@ class InBundle(Run):
 
     @cached_property
     def verdict(self) -> Verdict | None:
-        """As it is written, with what bundles of earlier versions do not say."""
-        stored = self.read(VERDICT, Verdict)
-        return stored and msgspec.structs.replace(stored, disturbed=disturbance(self.evidence))
+        """As it is written, with what bundles of earlier versions do not say, or in other words."""
+        stored, evidence = self.read(VERDICT, Verdict), self.evidence
+        own = {"disturbed": disturbance(evidence), "shared_batch": shared_batch(evidence)}
+        return stored and msgspec.structs.replace(stored, **own)
 
 
 RUNS, STUDY, LOG = "runs", "study.json", "launches.log"

@@ -96,7 +96,7 @@ def measured_launch(run: Run, studies: Studies | None = None) -> MeasuredLaunch:
     submitted, marker = run.submitted, run.marker
     ran = ran_with(run, plan, now, code_facts(run), batch_of(run))
     began_s = starts[0].time_s if 0 in starts else None
-    devices = [_device(starts.get(rank), reports.get(rank)) for rank in range(plan.tasks)]
+    devices = [device_of(starts.get(rank), reports.get(rank)) for rank in range(plan.tasks)]
     return MeasuredLaunch(
         **{each.name: getattr(ran, each.name) for each in fields(Ran) if each.name != "figure"},
         run=run.run_id,
@@ -109,7 +109,7 @@ def measured_launch(run: Run, studies: Studies | None = None) -> MeasuredLaunch:
     )
 
 
-def _device(start: StartRecord | None, report: Report | None) -> str:
+def device_of(start: StartRecord | None, report: Report | None) -> str:
     """A rank's GPU, by what the framework used, else by what the launcher gave to the rank; empty where it is unknown.
 
     What no UUID is known of has its number among those that the rank sees, which is the same on every GPU.

@@ -249,6 +249,21 @@ def test_solo_is_the_base_before_the_full_arm_of_one_gpu() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("devices", "doubted"),
+    [(("GPU-a", "GPU-a"), True), (("GPU-a", "GPU-b"), False), (("index-0", "index-0"), False), (("GPU-a",), False)],
+)
+def test_one_and_the_same_gpu_is_no_base_of_all(devices: tuple[str, ...], doubted: bool, tmp_path: Path) -> None:
+    """As on a machine without a scheduler, whose first one it is in every launch."""
+    of = on_disk(tmp_path, study((1, 2), len(devices)))
+    for launch in of.study.launches:
+        run = left_run(of, launch.key, measured(100.0 * launch.gpus))
+        own = replace(report(0, ends_checksum=launch.key), device_uuid=devices[launch.repeat - 1])
+        leave(run, "ranks/0.report.json", own)
+    words = "efficiency: one GPU alone is the same in each launch, and others may be faster or slower: --same-nodes"
+    assert [words in in_words(each.doubts) for each in gather.facts(of).points] == [False, doubted]
+
+
 @pytest.mark.parametrize("repeats", [1, 2, 3])
 @pytest.mark.parametrize(
     ("rate", "words"), [(210.0, []), (230.0, ["efficiency: above 100 %: one GPU alone did more work, or waited"])]
@@ -361,7 +376,8 @@ def test_an_efficiency_has_the_doubts_of_the_point_of_one_gpu(tmp_path: Path) ->
             leave(run, "plan.json", msgspec.structs.replace(run.needed_plan(), tasks_per_node=(1,), cpus_per_task=3))
     one, two = ([each.words for each in point.doubts if each.code == "unequal"] for point in gather.facts(of).points)
     assert one == ["rates of its launches differ by 100.0\u202f%", "its launches differ in plan (cpus_per_task)"]
-    assert two == [f"efficiency: of one GPU alone: {each}" for each in one]
+    same = "efficiency: one GPU alone is the same in each launch, and others may be faster or slower: --same-nodes"
+    assert two == [f"{same} --arms solo runs each", *(f"efficiency: of one GPU alone: {each}" for each in one)]
 
 
 def test_in_one_allocation_repeats_are_compared_with_their_own_base() -> None:

@@ -16,7 +16,7 @@ import pytest
 from runner.core.errors import Exit
 from runner.figures.bundle.bag import files_of
 from runner.figures.bundle.making import redacted_json, redacted_text, secrets_of
-from runner.figures.bundle.proof import difference
+from runner.figures.bundle.proof import InBundle, difference
 from runner.jobs.directory import Run
 from runner.model.verdict import Verdict
 from runner.render import quote
@@ -199,6 +199,14 @@ def test_a_link_in_a_run_directory_brings_no_other_file(tmp_path: Path) -> None:
     (run / "nccl").symlink_to(private)
     (run / "ranks/0.start.json").write_text("{}")
     assert dict(files_of(run)) == {"ranks/0.start.json": b"{}"}
+
+
+def test_of_a_batch_that_ranks_may_have_shared_the_records_tell_and_no_words_of_a_forger(tmp_path: Path) -> None:
+    run = measured_run(tmp_path, 0)
+    assert run.verdict is not None
+    run.write("verdict.json", msgspec.structs.replace(run.verdict, shared_batch="each has its own (checked)"))
+    verdict = InBundle(run.path).verdict
+    assert verdict is not None and verdict.shared_batch == ""
 
 
 def test_doubts_of_earlier_versions_have_other_words_and_a_point_had_others() -> None:
