@@ -127,7 +127,11 @@ def _batch_fault(evidence: Evidence, batch: int) -> str:
     if metering.unit(evidence) == "tokens":  # how many a sample has is the program's own
         uneven = f"the ranks took batches of {batch} tokens, which are not the same number for {samples} samples each"
         return uneven if batch % samples else ""
-    fix = f"; fix: --meter-batch {batch}, if that is no length of time" if metering.reports(evidence) else ""
+    fix = (
+        f"; fix: --meter-batch {batch}, if that is no length of time, nor a number of classes"
+        if metering.reports(evidence)
+        else ""
+    )
     return f"the ranks took batches of {batch}, planned {samples}{fix}" if batch != samples else ""
 
 

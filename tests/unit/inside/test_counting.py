@@ -137,6 +137,7 @@ IDS = tensor(8, 5, dtype="torch.int64")
         ([IDS, tensor(8, dtype="torch.int64"), tensor(8, 1, 5, 5)], {"tokens": True}, 40),
         ([tensor(8, 5)], {"tokens": True}, 0),
         ([tensor(8, 50, 3), tensor(8, dtype="torch.int64")], {"tokens": True}, 0),  # frames, and their lengths
+        ([(IDS, tensor(8, dtype="torch.int64")), tensor(8, dtype="torch.int64")], {"tokens": True}, 0),  # and labels
         ([tensor(40, dtype="torch.int64"), tensor(9, dtype="torch.int32")], {"tokens": True}, 40),  # packed
     ],
 )

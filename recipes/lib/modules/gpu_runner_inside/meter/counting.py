@@ -186,7 +186,8 @@ def samples_of(inputs: Iterable[Any], *, tokens: bool = False, time_major: bool 
     if tokens:
         whole = [each for each in flat if str(getattr(each, "dtype", "")).endswith(("int32", "int64"))]
         most = max((tuple(map(int, each.shape)) for each in whole), key=math.prod, default=(0,))
-        are_lengths = len(most) == 1 and any(len(_shape(each)) > 1 and _shape(each)[0] == most[0] for each in flat)
+        others = [each for each in flat if isinstance(each, (list, tuple)) or len(_shape(each)) > 1]
+        are_lengths = len(most) == 1 and any(tuple(_shape(each)[:1]) in ((), most) for each in others)
         return 0 if are_lengths else math.prod(most)
     sizes = {int(length) for each in flat for length in _shape(each)[: 2 if time_major else 1]}
     listed = {int(_shape(one)[0]) for each in flat if isinstance(each, (list, tuple)) for one in each if _shape(one)}

@@ -122,7 +122,11 @@ class Meter:
         if self._thread is None:
             self._thread = threading.get_ident()
         elif self._thread != threading.get_ident():
-            self.give_up("step() was called by more than one thread; fix: call it in the one that trains")
+            self.give_up(
+                "step() was called by more than one thread; fix: call it in the one that trains"
+                if self.source == "script"
+                else "its optimizer steps in several threads, whose samples cannot be told apart"
+            )
             return
         began_s, device_s = clocks.perf_counter(), self._device_s
         self._steps += 1
