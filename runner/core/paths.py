@@ -7,6 +7,7 @@ expensive is kept there, keyed by a hash of its inputs, and all of it may be del
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from contextlib import suppress
 from functools import lru_cache
@@ -81,6 +82,14 @@ def check_settings(file: Path) -> Path:
             what = "these settings are another user's, or may become so, where all may write"
             raise RefusedError(what, where=str(file), fix=fix)
     return file
+
+
+_WITHIN = re.compile(r"/[^\s=:,;'\"&|()<>]+")
+
+
+def within(word: str) -> list[str]:
+    """Whole paths in any word: ``--code=/a/b.py``, ``PATH=/a:/b``, ``cd /a && python b.py``."""
+    return [each.group() for each in _WITHIN.finditer(word)]
 
 
 def with_ssh_config(file: str) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from runner.core import files, process
+from runner.core import files, paths, process
 from runner.core.errors import RefusedError, UsageError
 from runner.core.invocation import PROGRAM
 from runner.model.image import Activate, Environment, EnvironmentKind, ImageFacts, Setup
@@ -165,12 +165,17 @@ def check_own(place: Path, fix: str = "name another directory") -> None:
         raise RefusedError(f"{place.name} is {whose}: what is there runs as you", where=str(place), fix=fix)
 
 
+# A variable whose directories hold no programs and no modules.
+_OF_DATA = re.compile(r"(?!(MODULEPATH|PATH|PYTHONPATH|LD_LIBRARY_PATH|LD_PRELOAD)=)[A-Za-z_][A-Za-z0-9_]*=", re.ASCII)
+
+
 def check_setup(setup: Setup, lines: Iterable[Iterable[str]] = ()) -> None:
     """Refuse what a setup, or ``lines`` of a job's, name and a stranger has put, or could put, into a place where all
     may write, as a scratch: it is sourced. Raises RefusedError.
     """
-    named = (setup.conda, setup.activate.conda, setup.activate.virtualenv, *setup.use, *chain.from_iterable(lines))
-    for path in (Path(name) for name in named if name.startswith("/")):
+    named = (setup.conda, setup.activate.conda, setup.activate.virtualenv, *setup.use, *setup.modules)
+    words = (word for word in chain(named, *lines) if not _OF_DATA.match(word))
+    for path in (Path(name) for word in words for name in paths.within(word)):
         if files.may_be_strangers(path):
             fix = "name one of your own in the site's setup; RUNNER_TRUST=NAME,... trusts accounts of the site"
             raise RefusedError("what is there runs as you, and may be another user's", where=str(path), fix=fix)

@@ -33,6 +33,7 @@ from runner.model.job import CodeRecord
 from runner.model.plan import RESULTS, Plan, PlannedImage
 from runner.model.records import ExitRecord, Report, StartRecord
 from runner.model.request import Mount
+from runner.model.study import Span
 from runner.model.verdict import Verdict
 from runner.planning.environment import is_fabric
 from runner.planning.options import options_of
@@ -460,22 +461,13 @@ def identity_of(start: StartRecord | None, report: Report | None) -> Identity:
     return tuple(filter(None, (began, report and report.ends_checksum)))
 
 
-class Span(NamedTuple):
-    """When and where a run ran: Unix times, 0 where one is unknown, and names of nodes, none where these are."""
-
-    run: str
-    began_s: float
-    ended_s: float
-    nodes: frozenset[str]
-
-
 def at_once(spans: Iterable[Span]) -> list[tuple[str, str]]:
     """Pairs of which one began before the other had ended, on a node that both had, as far as these are known. Pure."""
     pairs: list[tuple[str, str]] = []
     running: list[Span] = []
     for each in sorted((span for span in spans if span.began_s > 0.0), key=lambda span: (span.began_s, span.run)):
         running = [other for other in running if other.ended_s > each.began_s]
-        shared = (other for other in running if not (each.nodes and other.nodes) or each.nodes & other.nodes)
+        shared = (other for other in running if not (each.nodes and other.nodes) or {*each.nodes} & {*other.nodes})
         pairs += [(other.run, each.run) for other in shared]
         running.append(each)
     return pairs

@@ -45,7 +45,7 @@ def remarks(evidence: Evidence) -> Iterable[str]:
         for index, summary in used:
             for cause in _of_gpu(summary, _state(begin, index, summary), _state(end, index, summary), links):
                 causes.setdefault(cause, []).append(f"GPU {index} of {record.host}")
-        for cause, _ in _of_processors(evidence, begin, end):
+        for cause in filter(None, (cause for cause, _ in _of_processors(evidence, begin, end))):
             causes.setdefault(cause, []).append(record.host)
         if record.xids:
             numbers = ", ".join(str(xid) for xid in sorted(set(record.xids)))
@@ -227,7 +227,9 @@ def _of_gpu(summary: GpuSummary, begin: GpuState, end: GpuState, links: int) -> 
 
 
 def _of_processors(evidence: Evidence, begin: WindowEnd, end: WindowEnd) -> Iterable[tuple[str, str]]:
-    """Causes, and in words without a node's figures what of them disturbed the run; empty where it is a note alone."""
+    """Causes, and in words without a node's figures what of them disturbed the run; empty where it is a note alone.
+    Bundles compare notes word by word, and those that were made before one was known have it not: a doubt is then all.
+    """
     span_s = end.monotonic_s - begin.monotonic_s
     first, last = begin.processors, end.processors
     if first.throttles is not None and last.throttles is not None and last.throttles > first.throttles:
@@ -243,11 +245,9 @@ def _of_processors(evidence: Evidence, begin: WindowEnd, end: WindowEnd) -> Iter
     if None in (first.busy_s, last.busy_s, first.own_s, last.own_s):
         return
     busy, own = (last.busy_s or 0.0) - (first.busy_s or 0.0), (last.own_s or 0.0) - (first.own_s or 0.0)
-    stolen = (last.steal_s or 0.0) - (first.steal_s or 0.0) if None not in (first.steal_s, last.steal_s) else 0.0
-    for who, taken_s in (("others", busy - own), ("the hypervisor", stolen)):
-        if taken_s > _OTHERS * span_s:
-            what = "others computed on its processors" if who == "others" else f"{who} took processor time"
-            yield (
-                f"{who} used {taken_s / span_s:.1f} processors on average in the window",
-                what if taken_s > _MANY * own else "",
-            )
+    others_s = busy - own
+    if others_s > _OTHERS * span_s:
+        disturbs = "others computed on its processors" if others_s > _MANY * own else ""
+        yield f"others used {others_s / span_s:.1f} processors on average in the window", disturbs
+    if None not in (first.steal_s, last.steal_s) and (last.steal_s or 0.0) - (first.steal_s or 0.0) > _MANY * own:
+        yield "", "the hypervisor took processor time"

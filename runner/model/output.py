@@ -13,7 +13,7 @@ from runner.model.job import CodeRecord, JobState, NodeShare, Phase, SchedulerRe
 from runner.model.plan import Finding, Plan
 from runner.model.records import GpuLoad
 from runner.model.request import RunArm
-from runner.model.study import ListedStudy, Loss, PointFacts, StudyCancellation, StudyFacts, Time
+from runner.model.study import ListedStudy, Loss, PointFacts, Span, StudyCancellation, StudyFacts, Time
 from runner.model.verdict import Outcome, Verdict
 
 # A key that is taken away or changes its meaning makes another version; a new key does not.
@@ -425,6 +425,7 @@ class BundledStudy(msgspec.Struct, frozen=True):
         gaps: what was launched and was not there any more when the bundle was made, a sentence each.
         log: what its log of launches says beside these runs, a sentence each: other runs of a launch, and launches out
             of their order.
+        others: when and where runs of the study ran that gave no figure, as records of these are not there.
     """
 
     study: str
@@ -433,6 +434,7 @@ class BundledStudy(msgspec.Struct, frozen=True):
     losses: tuple[Loss, ...]
     gaps: tuple[str, ...] = ()
     log: tuple[str, ...] = ()
+    others: tuple[Span, ...] = ()
 
 
 class Bundle(msgspec.Struct, frozen=True):

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 
 from runner.core.invocation import PROGRAM
-from runner.core.text import counted, first_of, point_text
+from runner.core.text import first_of, point_text
 from runner.model.figure import AT_ONCE, Doubt, FigureKeys, OfStudy
 from runner.model.job import CommandLine
 from runner.model.plan import Finding
@@ -158,6 +158,15 @@ class Estimate(msgspec.Struct, frozen=True):
 COMES_AGAIN = ("ran", "failed")  # outcomes that another run of the same program would have, too
 Scaling = Literal["weak", "strong"]
 LaunchState = Literal["missing", "pending", "running", "proven", "not-proven"]
+
+
+class Span(NamedTuple):
+    """When and where a run ran: Unix times, 0 where one is unknown, and names of nodes, none where these are."""
+
+    run: str
+    began_s: float
+    ended_s: float
+    nodes: tuple[str, ...]
 
 
 class LaunchFacts(FigureKeys, frozen=True):
@@ -333,13 +342,13 @@ class StudyFacts(msgspec.Struct, frozen=True):
             name = f"{point_text(point.gpus, point.settings)}{'' if point.arm == 'full' else f' ({point.arm})'}"
             for doubt in (each for each in point.doubts if each.code == "unequal"):
                 of.setdefault(doubt.words, []).append(name)
-        beside = [words for words in of if words.endswith(AT_ONCE)]
+        beside = [words for words in of if words.endswith(AT_ONCE) and not words.startswith("efficiency")]
         lines = [
             words if len(names) == len(self.points) else f"{first_of(names, 2)}: {words}"
             for words, names in of.items()
             if words not in beside
         ]
-        lines += [words + f", and {counted(len(beside) - 1, 'other pair')}" * (len(beside) > 1) for words in beside[:1]]
+        lines += [words + ", and others" * (len(beside) > 1) for words in beside[:1]]
         return tuple(Doubt("unequal", line) for line in lines)
 
     @property

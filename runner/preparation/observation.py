@@ -35,7 +35,6 @@ from runner.recipes.loader import LoadedRecipe
 if TYPE_CHECKING:
     from runner.jobs.snapshot_copy import Snapshot
 
-_IMPORTED = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "LD_PRELOAD")  # variables of what is run
 _SRUN_S = 15.0  # for a program that reads two files
 _WORKSPACES_S = 10.0
 # Top directories that images have, too, and the mount points in them.
@@ -59,13 +58,12 @@ def observe(
     runs_here = on_this_machine and not facts.is_container
     lacks, fix = _environment_problem(recipe, image, runs_here=runs_here)
     way = site.ways.get(choices.runtime, RuntimeAtSite())
-    setup = way.setup
-    if image.environment is not None:  # which was itself looked at when it was chosen
-        setup = msgspec.structs.replace(image.environment.setup, conda="", activate=Activate())
-    its = "" if request.env_name else way.environment
-    imports = (value for name in _IMPORTED if (value := (site.env | way.env).get(name)))
-    lines = (*way.load, *site.mpi.load, (site.ssh.config, its), *(value.split(":") for value in imports))
-    check_setup(setup, lines)
+    setup, its = way.setup, image.environment
+    if its is not None:  # which the user has named, or was itself looked at when it was chosen
+        setup = msgspec.structs.replace(its.setup, conda=its.setup.conda if its.inputs else "", activate=Activate())
+    variables = [f"{name}={value or ''}" for name, value in (site.env | way.env).items()]
+    named = ("" if request.env_name else way.environment, site.ssh.config, *request.modules)
+    check_setup(setup, (*way.load, *site.mpi.load, variables, named))
     loads = loads_setup(site, choices.runtime, request, image)
     from_shell = not facts.is_container and not loads
     if not lacks and from_shell and request.starts_in is not None:

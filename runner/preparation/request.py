@@ -207,7 +207,6 @@ def record_of(request: Request, site: str) -> RequestRecord:
     return RequestRecord(request, site, tuple(f"{path}: {of}" for path, of in whose if of))
 
 
-_WITHIN = re.compile(r"/[^\s=:,;'\"&|()<>]+")  # whole paths in any word
 _HOME = re.compile(r"(?<![\w/.])~(?=/)")
 
 
@@ -222,7 +221,7 @@ def _named(request: Request) -> Iterator[Path]:
     named += filter(None, [request.image, request.env_name])
     words = [os.path.expandvars(_HOME.sub("$HOME", word)) for word in named]
     modules = [f"{word.partition('.')[0]}{end}" for word in words for end in ("", ".py")]  # python3 -m package.module
-    words += [part for word in words for part in (*re.split(r"[=:,\s]", word), *_WITHIN.findall(word))] + modules
+    words += [part for word in words for part in (*re.split(r"[=:,\s]", word), *paths.within(word))] + modules
     parts = (word for word in words if word not in ("", ".py") and not word.startswith("-"))
     yield from filter(os.path.lexists, dict.fromkeys(directory / part for part in parts))
 

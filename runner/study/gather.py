@@ -31,7 +31,6 @@ from runner.jobs.comparison import (
     SAME_BATCH,
     Batch,
     Ran,
-    Span,
     at_once,
     batch_of,
     beside_each_other,
@@ -57,6 +56,7 @@ from runner.model.study import (
     PointFacts,
     Scaling,
     Setting,
+    Span,
     Study,
     StudyFacts,
 )
@@ -139,8 +139,7 @@ def facts(study: StudyDirectory, seen: Look | None = None) -> StudyFacts:
     demonstration = _demonstration(launches)
     stand = {each.state for each in launches}
     together = asked.way == "one-allocation"
-    others = _spans(run for run in runs if run not in proven.values())
-    all_points, all_losses, differences = _figures(asked, launches, proven, others)
+    all_points, all_losses, differences = _figures(asked, launches, proven, without_figure(seen))
     return StudyFacts(
         study=study.path.name,
         directory=str(study.path),
@@ -170,10 +169,10 @@ def facts(study: StudyDirectory, seen: Look | None = None) -> StudyFacts:
 
 
 def figures(
-    study: Study, proven: Mapping[str, Run], log: bytes | None
+    study: Study, proven: Mapping[str, Run], log: bytes | None, others: Iterable[Span] = ()
 ) -> tuple[tuple[PointFacts, ...], tuple[Loss, ...], tuple[str, ...]]:
     """Points and losses of a study from the runs that its launches are proven by, by the launch's key, and what its log
-    says beside them. No scheduler is queried: these runs were judged.
+    says beside them. ``others``: when runs without a figure ran. No scheduler is queried: these runs were judged.
     """
     runs = {launch.key: proven[launch.key] for launch in study.launches if launch.key in proven}
     noted = read_log(log or b"")
@@ -186,7 +185,7 @@ def figures(
     launches = _labelled(_launch_facts(launch, alike.get(launch.key, ()), {}) for launch in study.launches)
     places = {launch.key: launch.place for launch in study.launches}
     ids_of = {key: run.run_id for key, run in proven.items()}
-    return (*_figures(study, launches, proven)[:2], log_remarks(log, places, ids_of))
+    return (*_figures(study, launches, proven, others)[:2], log_remarks(log, places, ids_of))
 
 
 def _figures(
@@ -510,13 +509,18 @@ def _are_sessions(own: Iterable[Span], base: Iterable[Span], pauses: Sequence[fl
 def _span(of: LaunchFacts) -> Span:
     """Of a proven launch; where its job script left no end, it has none."""
     marker = Run(Path(of.directory)).marker
-    return Span(of.run, _began_s(of), marker.end_s if marker else 0.0, frozenset(of.nodes))
+    return Span(of.run, _began_s(of), marker.end_s if marker else 0.0, tuple(of.nodes))
 
 
-def _spans(runs: Iterable[Run]) -> list[Span]:
-    """Of runs that gave no figure: they computed, too, from the start of their ranks on."""
-    known = ((run, times_s) for run in runs if (times_s := began_and_ended_s(run)) is not None)
-    return [Span(run.run_id, *times_s, frozenset(_nodes(run, run.plan))) for run, times_s in known]
+def without_figure(seen: Look) -> tuple[Span, ...]:
+    """Of runs that gave none: they computed, too, from the start of their ranks on. A copy has files of other times, so
+    that its own say nothing of an end that no record has.
+    """
+    made = ((each, decisive(every)) for every in seen.attempts.values() for each in every)
+    runs = (each.run for each, counts in made if each.state != "proven" or each != counts)
+    whole = (run for run in runs if run.marker is not None or run.ran_in == run.path)
+    known = ((run, times_s) for run in whole if (times_s := began_and_ended_s(run)) is not None)
+    return tuple(Span(run.run_id, *times_s, tuple(_nodes(run, run.plan))) for run, times_s in known)
 
 
 def _began_s(of: LaunchFacts) -> float:

@@ -23,7 +23,7 @@ from runner.model.output import ExportedRun, MadeBundle
 from runner.model.report import Report
 from runner.model.study import Setting, StudyFacts
 from runner.study.directory import StudyDirectory, Subject, find_subject, find_sweep, read
-from runner.study.gather import facts, figures
+from runner.study.gather import facts, figures, look, without_figure
 from runner.study.timeline import timelines
 
 _Looks = dict[Path, StudyFacts]  # at studies, by their directories
@@ -141,7 +141,8 @@ def bundle_of(subjects: Sequence[Subject], file: Path, key: Path | None) -> Made
     alone = subjects[0]
     if len(subjects) == 1 and not isinstance(alone, Run):
         log = Run(alone.path).content(LOG) or None
-        study = StudyToBundle(Run(alone.path).content(STUDY), measured[0], figures, looks[alone.path].gaps, log)
+        others = without_figure(look(alone))
+        study = StudyToBundle(Run(alone.path).content(STUDY), measured[0], figures, looks[alone.path].gaps, log, others)
         return make(runs, file, key, study)
     for run in runs:
         if why := _said_by_its_study(run, looks):

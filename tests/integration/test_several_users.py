@@ -878,8 +878,11 @@ def test_what_a_site_sources_is_no_strangers(place: Path, monkeypatch: pytest.Mo
     for owner in (ALICE, CAROL):
         conda = owned(shared / f"conda-{owner}", owner)
         whats = [outcome_as(ALICE, environments.check_setup, Setup(conda=str(conda))).what]
-        whats.append(outcome_as(ALICE, environments.check_setup, Setup(), [["source", f"{conda}/x"]]).what)
-        assert [("what is there runs as you" in what) for what in whats] == [owner == CAROL] * 2
+        whats.append(outcome_as(ALICE, environments.check_setup, Setup(modules=(f"{conda}/m",))).what)
+        for line in (["source", f"{conda}/x"], ["eval", f". {conda}/x"], ["export", f"PATH={conda}:/bin"]):
+            whats.append(outcome_as(ALICE, environments.check_setup, Setup(), [line]).what)
+        assert [("what is there runs as you" in what) for what in whats] == [owner == CAROL] * 5
+    assert run_as(ALICE, environments.check_setup, Setup(), [["export", f"HF_HOME={shared}/later"]]) is None
     (place / "link").symlink_to(shared / "not yet")
     for later in (shared / "not yet", place / "link", hers):  # which all may make, or move away
         assert "may be another" in outcome_as(ALICE, environments.check_setup, Setup(conda=str(later))).what

@@ -30,6 +30,7 @@ from runner.jobs.directory import VERDICT, Run
 from runner.model.figure import figure_of
 from runner.model.output import Bundle, BundledRun, MadeBundle
 from runner.model.plan import Plan
+from runner.model.study import Span
 from runner.render import quote_always
 
 _LEAST_LENGTH = 6  # of a value that is looked for everywhere: a shorter one is part of other words
@@ -114,7 +115,8 @@ SCHEMA: Final = "gpu-runner-bundle/1"
 @dataclass(frozen=True)
 class StudyToBundle:
     """A study: ``study.json``, the run by which each launch is proven by the launch's key, and what makes its table;
-    what was launched and is not there any more; its log of launches, None where it has none.
+    what was launched and is not there any more; its log of launches, None where it has none; when and where runs ran
+    that gave no figure.
     """
 
     question: bytes
@@ -122,6 +124,7 @@ class StudyToBundle:
     figures: Figures
     gaps: tuple[str, ...] = ()
     log: bytes | None = None
+    others: tuple[Span, ...] = ()
 
 
 def make(runs: Sequence[Run], file: Path, key: Path | None = None, study: StudyToBundle | None = None) -> MadeBundle:
@@ -146,7 +149,7 @@ def make(runs: Sequence[Run], file: Path, key: Path | None = None, study: StudyT
             if study.log is not None:
                 (data / LOG).write_bytes(study.log)
             ids = {each: run.run_id for each, run in study.runs.items()}
-            together = proven_study(data, ids, study.figures, study.gaps)
+            together = proven_study(data, ids, study.figures, study.gaps, study.others)
         (data / ABOUT).write_bytes(canonical_json(Bundle(SCHEMA, bundled, together)))
         paths = {path.relative_to(data).as_posix(): path for path in data.rglob("*") if path.is_file()}
         digests = {name: sha256(path) for name, path in paths.items()}

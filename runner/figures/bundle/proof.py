@@ -28,7 +28,7 @@ from runner.model.figure import figure_keys, figure_of, gap_doubts
 from runner.model.output import BundledRun, BundledStudy
 from runner.model.plan import Plan
 from runner.model.request import ARMS
-from runner.model.study import Launch, Loss, PointFacts, Study
+from runner.model.study import Launch, Loss, PointFacts, Span, Study
 from runner.model.verdict import Verdict
 from runner.planning.options import is_given, options_of
 
@@ -179,19 +179,23 @@ class InBundle(Run):
 
 
 RUNS, STUDY, LOG = "runs", "study.json", "launches.log"
-# From a study, the run of each proven launch and the study's log, None without one, to its points and losses, and to
-# what the log says beside these runs; the layer above knows how.
+# From a study, the run of each proven launch, the study's log, None without one, and when others ran, to its points and
+# losses, and to what the log says beside these runs; the layer above knows how.
 Figures = Callable[
-    [Study, Mapping[str, Run], bytes | None], tuple[tuple[PointFacts, ...], tuple[Loss, ...], tuple[str, ...]]
+    [Study, Mapping[str, Run], bytes | None, Iterable[Span]],
+    tuple[tuple[PointFacts, ...], tuple[Loss, ...], tuple[str, ...]],
 ]
 
 
-def proven_study(data: Path, runs: Mapping[str, str], figures: Figures, gaps: tuple[str, ...]) -> BundledStudy:
+def proven_study(
+    data: Path, runs: Mapping[str, str], figures: Figures, gaps: tuple[str, ...], others: tuple[Span, ...]
+) -> BundledStudy:
     """The study whose question lies in ``data``, beside its runs, which were proven already.
 
     Args:
         runs: key of a launch -> id of its run; launches that are not proven may be missing, or have an empty id.
-        gaps: what was launched and was not there any more, which no record shows.
+        gaps: what was launched and was not there any more, which no record shows; others: nor does one when and where
+            runs ran that gave no figure.
 
     Raises:
         NotProvenError: the question cannot be read, a run is not of its launch, or a run is of no launch.
@@ -211,12 +215,12 @@ def proven_study(data: Path, runs: Mapping[str, str], figures: Figures, gaps: tu
             raise NotProvenError(f"{proven[key].run_id} is not of the launch {key}: {why}", where=STUDY)
     try:
         log = (data / LOG).read_bytes() if (data / LOG).is_file() else None
-        points, losses, told = figures(study, proven, log)
+        points, losses, told = figures(study, proven, log, others)
     except (ArithmeticError, LookupError, ValueError, RunnerError) as error:
         raise NotProvenError(f"no table can be made of the study: {error}", where=STUDY) from None
     named = {key: proven[key].run_id if key in proven else "" for key in sorted(launches)}
     doubted = (replace(each, doubts=(*gap_doubts(gaps), *each.doubts)) for each in points)
-    return BundledStudy(study.study, named, tuple(doubted), losses, gaps, told)
+    return BundledStudy(study.study, named, tuple(doubted), losses, gaps, told, others)
 
 
 def _misfit(study: Study, launch: Launch | None, plan: Plan) -> str:

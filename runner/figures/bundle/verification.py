@@ -56,7 +56,7 @@ def verify(file: Path, allowed: Path | None = None, figures: Figures | None = No
             if about.study is not None or STUDY in digests:
                 if figures is None or about.study is None:
                     raise NotProvenError(f"{ABOUT} and {STUDY} do not belong together", where=f"{bag.DATA}{ABOUT}")
-                study = proven_study(data, about.study.runs, figures, about.study.gaps)
+                study = proven_study(data, about.study.runs, figures, about.study.gaps, about.study.others)
     except FileNotFoundError:
         raise UsageError("there is no such file", where=str(file)) from None
     except UnusableFileError as error:

@@ -11,7 +11,6 @@ from runner.jobs.collect import nodes_of
 from runner.jobs.comparison import (
     Identity,
     Ran,
-    Span,
     at_once,
     batch_of,
     code_facts,
@@ -24,7 +23,7 @@ from runner.jobs.life import Standing, standing
 from runner.model.expectation import ComparedPoint, ComparedSide, Judgement
 from runner.model.figure import NO_INTERVAL, Doubt, Figure, in_words, shared_doubts, spread_doubts
 from runner.model.records import DEVICE_UUIDS, Report, StartRecord
-from runner.model.study import Setting
+from runner.model.study import Setting, Span
 from runner.statistics.launches import Comparison, compare, mean_rate, needed
 
 
@@ -49,7 +48,7 @@ class MeasuredLaunch(Ran):
     @property
     def span(self) -> Span:
         """When and where it ran."""
-        return Span(self.run, self.began_s, self.ended_s, self.nodes)
+        return Span(self.run, self.began_s, self.ended_s, tuple(self.nodes))
 
 
 @dataclass(frozen=True)

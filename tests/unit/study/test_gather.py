@@ -329,7 +329,7 @@ def test_doubts_of_some_points_name_them_and_those_of_a_queue_are_one(tmp_path: 
     )
     seen = msgspec.structs.replace(seen, points=tuple(points))
     assert [each.words for each in seen.doubts_of_points] == [
-        "apart", "2 GPUs: cold", "x and y ran at the same time, and 1 other pair",
+        "apart", "2 GPUs: cold", "x and y ran at the same time, and others",
     ]  # fmt: skip
 
 

@@ -308,6 +308,11 @@ def test_what_the_launches_of_a_point_are_unequal_in_goes_with_each_out_of_its_s
         assert in_doubts(made).count(words) == 1
     refused = call("export", str(first.path), "--bundle", str(tmp_path / "b.tar"), code=Exit.USAGE)
     assert (words if second in measured else "lacks 1 proven launch") in refused.err
+    if second_one == "faster":  # which its records do not give
+        return
+    call("export", "train", "--bundle", str(tmp_path / "whole.tar"))
+    verified = result(call("verify", str(tmp_path / "whole.tar"), "--json").out)["study"]
+    assert in_doubts(verified["points"][0]).count(words) == 1, "also without the records of the failed one"
 
 
 @pytest.mark.parametrize("name", ["", "good"])
