@@ -93,8 +93,9 @@ class Run(_Directory):
             UnknownStateError: the scheduler does not answer.
         """
         from runner.jobs.life import standing
+        from runner.study.of_run import studies_of
 
-        return run_facts(self._files, standing(self._files))
+        return run_facts(self._files, standing(self._files), studies_of(self._files))
 
     def wait(self, timeout: float | None = None) -> Verdict:
         """Wait until it has ended, and judge it. Ctrl-C ends the waiting, not the job.

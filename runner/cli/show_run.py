@@ -23,6 +23,7 @@ from runner.jobs.life import Standing, standing
 from runner.jobs.lookup import find
 from runner.model.backends import NATIVE
 from runner.model.figure import in_words
+from runner.study.of_run import studies_of
 
 if TYPE_CHECKING:
     from runner.jobs.directory import Run
@@ -61,12 +62,7 @@ def command(run: str | None, second: str | None, diff_only: bool, as_json: bool)
         now = standing(directory)
     except RunnerError as error:
         problem = error.what
-    studies = None
-    if directory.launched_as is not None:
-        from runner.study.readers import of_their_studies  # most runs are of no study
-
-        studies = of_their_studies([directory], {})
-    facts = shown_run(directory, now, studies)
+    facts = shown_run(directory, now, studies_of(directory))
     return answer(facts, field_lines(_fields(facts, problem)), as_json=as_json)
 
 

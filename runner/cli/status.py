@@ -21,6 +21,7 @@ from runner.core.text import age, gpus_text, plain, rate, settings_text
 from runner.model.figure import in_short
 from runner.model.output import ListedRun, State
 from runner.model.verdict import Outcome, Verdict
+from runner.study.of_run import studies_of
 
 if TYPE_CHECKING:
     from runner.jobs.directory import Run
@@ -183,7 +184,7 @@ def _show_run(wanted: str, *, as_json: bool) -> int:
         from runner.cli import json_output
         from runner.jobs.facts import run_facts
 
-        return json_output.show(run_facts(run, now))
+        return json_output.show(run_facts(run, now, studies_of(run)))
     if isinstance(now, Standing):
         _show_standing(run, now)
     else:

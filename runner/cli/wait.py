@@ -17,6 +17,7 @@ from runner.core.errors import Exit, RunnerError
 from runner.core.invocation import PROGRAM
 from runner.core.text import plain, rate, span
 from runner.model.figure import is_of_value
+from runner.study.of_run import studies_of
 
 if TYPE_CHECKING:
     from runner.jobs.directory import Run
@@ -252,7 +253,7 @@ def wait_and_judge(
         from runner.jobs.facts import run_facts
 
         error = json_output.of_verdict(verdict)
-        return json_output.show(run_facts(run, verdict), exit_code=verdict.exit_code, error=error)
+        return json_output.show(run_facts(run, verdict, studies_of(run)), exit_code=verdict.exit_code, error=error)
     if not shows_good and verdict.exit_code:
         show([f"run {run.run_id}"])
     if shows_good or verdict.exit_code:
@@ -279,7 +280,7 @@ def show_verdict(run: Run, verdict: Verdict) -> None:
 
 
 def _lines(run: Run, verdict: Verdict) -> Iterator[str]:
-    good, figure = verdict.outcome in ("measured", "ran"), run.figure_by(verdict, None)
+    good, figure = verdict.outcome in ("measured", "ran"), run.figure_by(verdict, None, studies_of(run))
     doubts = figure.doubts if figure else ()
     of_run = [each.words for each in doubts if each.code != "demonstration" and not is_of_value(each)]
     label = f" ({verdict.demonstration})" if verdict.demonstration else ""

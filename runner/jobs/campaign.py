@@ -38,6 +38,7 @@ from runner.jobs.directory import (
     LOG,
     REQUEST,
     STUDY,
+    SWEEP,
     Run,
     is_linked,
     is_whole_id,
@@ -46,6 +47,7 @@ from runner.jobs.directory import (
     make_key,
     seal,
 )
+from runner.model.job import Sweep
 from runner.model.request import RequestRecord
 from runner.model.study import Study
 from runner.model.verdict import Verdict
@@ -376,13 +378,18 @@ class Campaign:
 
 
 def gaps_of(path: Path) -> tuple[str, ...]:
-    """The gaps of the study in that directory."""
+    """The gaps of the study, or sweep, in that directory."""
     campaign = Campaign(path)
     with suppress(OSError):
         if (study := Run(path).read(STUDY, Study)) is not None:
             log = campaign.log()  # before the runs: each that it has was made before it was noted
             runs = {launch.key: campaign.runs(launch.key) for launch in study.launches}
             return campaign.gaps(log, runs, campaign.gone(log, runs))
+        if (sweep := Run(path).read(SWEEP, Sweep)) is not None:
+            if sweep.is_chain:
+                return ()
+            gone = campaign.gone(campaign.log(), {key: campaign.runs(key) for key in sweep.runs})
+            return tuple(f"{key}: {why}" for key, each in gone.items() for why in each.values())
     return ("its study cannot be read",)
 
 

@@ -287,7 +287,7 @@ class Run:
     def figure_by(self, verdict: Verdict | None, plan: Plan | None, seen: Studies | None = None) -> Figure | None:
         """The same by a verdict and a plan of it that were read already; ``seen`` as of ``of_study``."""
         figure = figure_of(verdict, plan.arms[-1] if plan and plan.arms else None)
-        if figure is None or (own := self.launched_as) is None:
+        if figure is None or (own := self.launched_as or self._in_sweep) is None:
             return figure
         return figure.beside(self.of_study(seen), own.parent.name).after_others(self.outcomes_before)
 
@@ -322,12 +322,18 @@ class Run:
         ran_in = self.path if is_linked(self) else self.ran_in
         return ran_in if _OF_STUDY.match(str(ran_in)) else None
 
+    @property
+    def _in_sweep(self) -> Path | None:
+        """Its directory where that lies in a sweep's."""
+        is_there = self.path.parent.parent.name == LAUNCHES and (self.path.parents[2] / SWEEP).is_file()
+        return self.path if is_there else None
+
     def of_study(self, seen: Studies | None = None) -> OfStudy:
         """What its study says of its figure; nothing where it is of none. ``seen``: what was read for other runs, and
         takes what is read, each study once: its gaps. What else a study says takes a look at all of its runs, which
         ``runner.study.readers`` has.
         """
-        seen, own = {} if seen is None else seen, self.launched_as
+        seen, own = {} if seen is None else seen, self.launched_as or self._in_sweep
         study = own and own.parents[2]
         if study is not None and study not in seen:
             from runner.jobs.campaign import gaps_of  # most runs are of no study

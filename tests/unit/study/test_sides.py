@@ -302,6 +302,7 @@ def test_what_the_launches_of_a_point_are_unequal_in_goes_with_each_out_of_its_s
     points = [result(each)["points"][0]["first"] for each in compared]
     report = result(call("report", str(first.path), "--json", "-o", str(tmp_path / "page")).out)
     shown = result(call("show", str(first.path), "--json").out)["figure"]
+    assert words in call("status", str(first.path)).out and words in call("wait", str(first.path)).out
     figures = [each["figure"] for each in (*runs, *of_study["rows"]) if each["figure"]]
     assert len(figures) == 2 * len(measured)
     for made in (*figures, *now["points"], of_study, *points, report, shown):
