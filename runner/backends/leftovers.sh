@@ -11,10 +11,10 @@ enroot_data() {
 # Whether no other user can exchange what is in a directory, or lead it elsewhere: it is root's or this user's; so are
 # those above it and the links on the way, or they are the system's (login.defs), of a user whom RUNNER_TRUST names, or of
 # a project (others may write neither there nor above it, and it has a group of the user's). All may write, too, where
-# the login's group may, unless it is the user's alone. In a container of an ordinary user, root and strangers look the
+# the login's group may, unless it is the user's alone, or RUNNER_TRUST has it (@GROUP). In a container of an ordinary user, root and strangers look the
 # same.
 is_own() {
-  local at first count above login rest target unknown=0 system users project=() trusted open=(-perm -0002)
+  local at first count above login name rest target unknown=0 system users project=() trusted open=(-perm -0002)
   read -r first _ count </proc/self/uid_map
   [ "$first$count" = 04294967295 ] || unknown=$(cat /proc/sys/kernel/overflowuid)
   case $(stat -L -c %u -- "$1") in 0 | "$unknown" | "$(id -u)") ;; *) return 1 ;; esac
@@ -22,9 +22,12 @@ is_own() {
   users=(-user 0 -o -user "$unknown" -o -user "$(id -u)" -o -uid "-${system:-1000}")
   for at in $(tr , " " <<<"${RUNNER_TRUST:-}"); do ! id -- "$at" >/dev/null || users+=(-o -user "$at"); done
   # Without a name here, as in many containers, the login's group is not known.
-  ! login=$(id -g -- "$(id -un)") || for at in $(id -G); do [ "$at" = "$login" ] || project+=(-o -group "$at"); done
-  [ -z "$login" ] || [ "$(id -gn -- "$(id -un)")" = "$(id -un)" ] ||
-    open+=(-o -perm -0020 -group "$login" ! -user "$(id -u)")
+  if login=$(id -g -- "$(id -un)"); then
+    name=$(id -gn -- "$(id -un)") || name=
+    case ,${RUNNER_TRUST:-}, in *,@"$name",*) login= ;; esac
+    for at in $(id -G); do [ "$at" = "$login" ] || project+=(-o -group "$at"); done
+    [ -z "$login" ] || [ "$name" = "$(id -un)" ] || open+=(-o -perm -0020 -group "$login" ! -user "$(id -u)")
+  fi
   at='' rest=$(realpath -s -- "$1")/
   for _ in {1..1000}; do # directories and links by which it is found: links may lead in circles
     [ -n "$rest" ] || return 0

@@ -73,10 +73,20 @@ def exchangeable_by(directory: Path, *, made: bool = False, used: bool = False) 
         if not (is_link and not others_write) and is_strangers(status, above, by_place=used or each != real):
             whose = f"user {status.st_uid}'s{' link' if is_link else ''}"
         if not whose and others_write and not is_link and not status.st_mode & stat.S_ISVTX:
-            whose = "everybody's to write to, or your login group's (no sticky bit)"
+            of_all, group = status.st_mode & stat.S_IWOTH, _group(status)
+            whose = f"your login's group's to write to, who may be anybody: RUNNER_TRUST=@{group} trusts them"
+            whose = "everybody's to write to (no sticky bit)" if of_all else whose
         if whose:
             return whose if each == real else f"{'behind' if is_link else 'below'} {each}, which is {whose}"
     return ""
+
+
+def _group(status: os.stat_result) -> str:
+    import grp
+
+    with suppress(KeyError):
+        return grp.getgrgid(status.st_gid).gr_name
+    return "GROUP"
 
 
 def is_first_come(directory: Path) -> bool:
@@ -123,13 +133,13 @@ def _all_may_write(status: os.stat_result) -> bool:
     import grp
     import pwd
 
-    of_login = {os.getegid(), *os.getgroups()} - _trusted()[2]
+    of_login = {os.getegid(), *os.getgroups()}
     with suppress(KeyError):
         user = pwd.getpwuid(os.geteuid())
         of_login.add(user.pw_gid)  # also where newgrp(1) took it away
         if grp.getgrgid(status.st_gid).gr_name == user.pw_name:
             return False
-    return status.st_gid in of_login
+    return status.st_gid in of_login - _trusted()[2]
 
 
 def _looked_at(place: Path) -> tuple[os.stat_result, os.stat_result] | None:
@@ -187,8 +197,9 @@ def _way(path: Path) -> list[Path]:
 
 def _trusted() -> tuple[int, frozenset[int], frozenset[int]]:
     """The first id that is no system account's (login.defs(5)), the users that RUNNER_TRUST names, and the groups that
-    this user was put into: none where the login's own is not known.
+    this user was put into, none where the login's own is not known, or that it names as ``@GROUP``.
     """
+    import grp
     import pwd  # few have another owner above
 
     first, groups, named = 1000, frozenset[int](), set()
@@ -199,7 +210,10 @@ def _trusted() -> tuple[int, frozenset[int], frozenset[int]]:
         groups = frozenset((os.getegid(), *os.getgroups())) - {pwd.getpwuid(os.geteuid()).pw_gid}
     for name in filter(None, os.environ.get("RUNNER_TRUST", "").split(",")):
         with suppress(KeyError):
-            named.add(int(name) if name.isdecimal() else pwd.getpwnam(name).pw_uid)
+            if name.startswith("@"):
+                groups |= {grp.getgrnam(name[1:]).gr_gid}
+            else:
+                named.add(int(name) if name.isdecimal() else pwd.getpwnam(name).pw_uid)
     return first, frozenset(named), groups
 
 

@@ -346,7 +346,7 @@ class StudyFacts(msgspec.Struct, frozen=True):
         lines = [
             words if len(names) == len(self.points) else f"{first_of(names, 2)}: {words}"
             for words, names in of.items()
-            if words not in beside
+            if not words.endswith(AT_ONCE)
         ]
         lines += [words + ", and others" * (len(beside) > 1) for words in beside[:1]]
         return tuple(Doubt("unequal", line) for line in lines)

@@ -208,6 +208,7 @@ def record_of(request: Request, site: str) -> RequestRecord:
 
 
 _HOME = re.compile(r"(?<![\w/.])~(?=/)")
+_PATTERN = re.compile(r"([^*?\[{$]+)/[^*?\[{$]*[*?\[{$]")  # of a shell, and the directory before it
 
 
 def _named(request: Request) -> Iterator[Path]:
@@ -222,8 +223,9 @@ def _named(request: Request) -> Iterator[Path]:
     words = [os.path.expandvars(_HOME.sub("$HOME", word)) for word in named]
     modules = [f"{word.partition('.')[0]}{end}" for word in words for end in ("", ".py")]  # python3 -m package.module
     words += [part for word in words for part in (*re.split(r"[=:,\s]", word), *paths.within(word))] + modules
-    parts = (word for word in words if word not in ("", ".py") and not word.startswith("-"))
-    yield from filter(os.path.lexists, dict.fromkeys(directory / part for part in parts))
+    parts = [directory / word for word in words if word not in ("", ".py") and not word.startswith("-")]
+    parts += [Path(found[1]) for found in map(_PATTERN.match, map(str, parts)) if found]
+    yield from filter(os.path.lexists, dict.fromkeys(parts))
 
 
 def check_directory(record: RequestRecord, what: str) -> None:

@@ -543,6 +543,7 @@ def test_a_directory_that_is_another_users_since_is_not_submitted_from_again(
     others += [msgspec.structs.replace(above, program=words) for words in of_words]
     monkeypatch.setenv("OF_PLACE", str(place))
     others.append(msgspec.structs.replace(above, program=("bash", "-c", "cd $OF_PLACE/project && python3 train.py")))
+    others.append(msgspec.structs.replace(above, program=("bash", "-c", f"python3 {place}/project/*.py")))
     others.append(msgspec.structs.replace(above, env=(("PYTHONPATH", f"/usr/lib:{place}/project"),)))
     others.append(msgspec.structs.replace(above, options=(("code", f"{place}/project/train.py"),)))
     others.append(msgspec.structs.replace(above, modules=(f"{place}/project/train.py",)))
@@ -909,6 +910,27 @@ def test_a_place_of_the_logins_group_is_one_of_all(mode: int, place: Path, monke
     assert "could be another user's" in outcome_as(ALICE, paths.state_dir, groups=(GROUP,)).what
     assert "modules of others" in outcome_as(ALICE, check_kernels, group_place, groups=(GROUP,)).what
     assert run_as(ALICE, environments.beside, group_place / "x", ".conda", groups=(GROUP,)) == group_place / "x/.conda"
+
+
+def test_a_logins_group_that_is_trusted_by_its_name_is_a_projects(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where each has the group of a laboratory."""
+    lab = owned(owned(owned(place / "projects", 0) / "lab", CAROL) / "hers", ALICE)
+    named = owned(place / "bin", 0) / "id"
+    for place_of, owner, mode in ((lab.parent, CAROL, 0o2770), (lab.parent.parent, 0, 0o2775)):
+        os.chown(place_of, owner, ALICE)
+        place_of.chmod(mode)
+    monkeypatch.setattr(pwd, "getpwuid", lambda _: SimpleNamespace(pw_gid=ALICE, pw_name="alice"))
+    monkeypatch.setattr(grp, "getgrnam", {"lab": SimpleNamespace(gr_gid=ALICE)}.__getitem__)
+    answers = f'-un) echo alice ;; "-gn "*) echo lab ;; "-g "*) echo {ALICE} ;; *) /usr/bin/id "$@" ;;'
+    named.write_text(f"#!/bin/sh\ncase $* in {answers} esac\n")
+    named.chmod(0o755)
+    for trust, trusted in (("bob,@lab", True), ("@labs", False)):
+        monkeypatch.setenv("RUNNER_TRUST", trust)
+        assert (run_as(ALICE, files.exchangeable_by, lab) == "") == trusted
+        for text in (f'. {LEFTOVERS} && is_own "$HOME"', (SHELL / "cli/remote.sh").read_text()):
+            env = {"HOME": str(lab), "PATH": f"{named.parent}:/usr/bin:/bin", "RUNNER_TRUST": trust}
+            done = subprocess.run([*become(ALICE), "bash", "-c", text, "bash", "none"], check=False, env=env)
+            assert (done.returncode == 0) == trusted, text
 
 
 def test_no_link_of_a_stranger_leads_to_where_things_are_kept(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
