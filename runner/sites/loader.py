@@ -253,6 +253,9 @@ def _check(site: Site, path: Path) -> None:
         if way not in site.runtimes:
             fix = instead(way, site.runtimes, f"runtimes: {', '.join(site.runtimes)}")
             raise UsageError(f"{way!r} is not one of its runtimes", where=f"{path}: ways", fix=fix)
+        if "/" in facts.environment and not facts.environment.startswith("/"):  # it may be there where one calls from
+            what = f"{facts.environment!r} is neither a name nor absolute"
+            raise UsageError(what, where=f"{path}: ways.{way}.environment", fix="start it with /")
         if way != NATIVE and (facts.setup != Setup() or facts.environment):
             fix = "write lines that make a container runtime available as `load`"
             raise UsageError("is only for the way `native`", where=f"{path}: ways.{way}.setup", fix=fix)

@@ -61,15 +61,16 @@ def test_jupyter_is_the_environments(tmp_path: Path) -> None:
     assert json.loads(out)[0] == str(package / "__main__.py") and json.loads(out)[-1] == "--more"
 
 
-def test_kernels_import_nothing_from_where_others_may_write(tmp_path: Path) -> None:
+@pytest.mark.parametrize("starter", ["provisioning/local_provisioner", "manager"])
+def test_kernels_import_nothing_from_where_others_may_write(starter: str, tmp_path: Path) -> None:
     """Neither the first Python nor one that it starts; IPython is asked to import nothing from there either."""
-    of_jupyter = tmp_path / "modules/jupyter_client/provisioning"
-    of_jupyter.mkdir(parents=True)
-    (of_jupyter / "local_provisioner.py").write_text("def launch_kernel(command, **how): return command")
+    of_jupyter = tmp_path / f"modules/jupyter_client/{starter}.py"
+    of_jupyter.parent.mkdir(parents=True)
+    of_jupyter.write_text("def launch_kernel(command, **how): return command")
     (tmp_path / "modules/jupyterlab").mkdir()
     (tmp_path / "modules/jupyterlab/__init__.py").touch()
     (tmp_path / "modules/jupyterlab/__main__.py").write_text(
-        "import json, sys\nfrom jupyter_client.provisioning.local_provisioner import launch_kernel\n"
+        f"import json, sys\nfrom jupyter_client.{starter.replace('/', '.')} import launch_kernel\n"
         "command = [sys.executable, '-m', 'runs', sys.executable, '-m', 'ipykernel_launcher', '-f', 'x']\n"
         "print(json.dumps([launch_kernel([*command], cwd=place) for place in sys.argv[-2:]]))"
     )

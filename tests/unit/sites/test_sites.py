@@ -90,6 +90,7 @@ def test_a_base_may_be_a_path_beside_the_file_and_what_it_has_proven_is_not_the_
         (OURS + "node: {cpus_per_gpu: 0}\n", "node.cpus_per_gpu"),
         (OURS + "ways: {aptainer: {}}\n", "did you mean 'apptainer'?"),
         (OURS + "ways:\n  sarus: {}\n", "ours.yaml:5: ways.sarus"),
+        (OURS + "ways: {native: {environment: ./.venv}}\n", "neither a name nor absolute"),
         (OURS + "runtimes: [native, sarus]\n", "ours.yaml:4: runtimes"),
         (OURS + "runtimes: [native, apptainre]\n", "did you mean 'apptainer'?"),
         (OURS + "runtimes: [sarus]\n", "podman-hpc, enroot or pyxis"),

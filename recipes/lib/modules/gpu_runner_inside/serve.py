@@ -36,25 +36,30 @@ _MODULE = f"{_ELSEWHERE} import runpy; runpy.run_module(sys.argv.pop(1), run_nam
 # Nor is what lies beside a notebook, where its kernel starts; IPython lets the user's own cells import from there.
 _NOTEBOOK = f"""{_ELSEWHERE}
 try:
-    from jupyter_client.provisioning import local_provisioner as local
-    def login_group():
-        import pwd
-        try:
-            return pwd.getpwuid(os.geteuid()).pw_gid
-        except KeyError:
-            return os.getgid()
-    def launch(command, *, start=local.launch_kernel, **how):
-        while "-m" in command[:-1]:  # also of a Python that a first one starts, as nb_conda_kernels has it
-            command[command.index("-m"):command.index("-m") + 1] = ["-c", {_MODULE!r}]
-        place = os.stat(how.get("cwd") or ".")
-        is_group = place.st_mode & 0o020 and place.st_uid != os.geteuid() and place.st_gid == login_group()
-        is_open = place.st_uid not in (0, os.geteuid()) or place.st_mode & 0o002 or is_group
-        if "ipykernel_launcher" in command and is_open:
-            command.append("--InteractiveShellApp.ignore_cwd=True")  # nor its own imports, nor the cells'
-        return start(command, **how)
-    local.launch_kernel = launch
-except (ImportError, AttributeError):
-    pass
+    from jupyter_client.provisioning import local_provisioner as starter
+except ImportError:  # before jupyter_client 7
+    try:
+        from jupyter_client import manager as starter
+    except ImportError:
+        starter = None
+def login_group():
+    import pwd
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_gid
+    except KeyError:
+        return os.getgid()
+def launch(command, *, start=getattr(starter, "launch_kernel", None), **how):
+    place, is_python = os.stat(how.get("cwd") or "."), "-m" in command[:-1]
+    while "-m" in command[:-1]:  # also of a Python that a first one starts, as nb_conda_kernels has it
+        command[command.index("-m"):command.index("-m") + 1] = ["-c", {_MODULE!r}]
+    is_group = place.st_mode & 0o020 and place.st_uid != os.geteuid() and place.st_gid == login_group()
+    if is_python and (place.st_uid not in (0, os.geteuid()) or place.st_mode & 0o002 or is_group):
+        command.append("--InteractiveShellApp.ignore_cwd=True")  # nor its own imports, nor the cells'
+    return start(command, **how)
+if hasattr(starter, "launch_kernel"):
+    starter.launch_kernel = launch
+elif starter:
+    sys.exit("this jupyter_client starts kernels in a way that is not known: pip install 'jupyter_client>=7'")
 {_MODULE}"""
 # As ``tensorboard``, whose every path begins with the token then, which prints that in no log. It writes it into a file
 # below TMPDIR, too, in a directory that in /tmp could be another user's; its faster reader of logs asks for no token.
