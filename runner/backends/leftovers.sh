@@ -11,8 +11,8 @@ enroot_data() {
 # Whether no other user can exchange what is in a directory, or lead it elsewhere: it is root's or this user's; so are
 # those above it and the links on the way, or they are the system's (login.defs), of a user whom RUNNER_TRUST names, or of
 # a project (others may write neither there nor above it, and it has a group of the user's). All may write, too, where
-# the login's group may, unless it is the user's alone, or RUNNER_TRUST has it (@GROUP). In a container of an ordinary user, root and strangers look the
-# same.
+# the login's group may, unless it is the user's alone, or RUNNER_TRUST has it (@GROUP). In a container of an ordinary
+# user, root and strangers look the same.
 is_own() {
   local at first count above login name rest target unknown=0 system users project=() trusted open=(-perm -0002)
   read -r first _ count </proc/self/uid_map
