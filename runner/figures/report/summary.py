@@ -196,8 +196,8 @@ def citation(
         alike = "" if len(together) == len(proven) else " where they trained together"
         in_step = "" if unexamined or not together else f", and trained in step{alike}"
         sentences.append(
-            f"gpu-runner {__version__} computed every figure anew from each rank's own times, only from runs in which "
-            f"it is proven that all ranks ran{devices}{in_step}."
+            f"Every figure is computed from each rank's own times, only from runs in which it is proven that all ranks "
+            f"ran{devices}{in_step}; report by gpu-runner {__version__}."
         )
     if unexamined:
         sentences.append(
