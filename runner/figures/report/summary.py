@@ -197,7 +197,7 @@ def citation(
         in_step = "" if unexamined or not together else f", and trained in step{alike}"
         sentences.append(
             f"Every figure is computed from each rank's own times, only from runs in which it is proven that all ranks "
-            f"ran{devices}{in_step}; report by gpu-runner {__version__}."
+            f"ran{devices}{in_step}. Report by gpu-runner {__version__}."
         )
     if unexamined:
         sentences.append(
