@@ -42,7 +42,7 @@ def command(run: str, without: tuple[str, ...], **flags: Any) -> int:
     takes another. The code is your code as it is now; of a run with --snapshot it is the copy that ran, and --snapshot
     copies it as it is now. Relative paths mean the directory where RUN was submitted. What differs from RUN is printed.
     """
-    from runner.jobs.directory import index
+    from runner.jobs.directory import index, is_linked
     from runner.preparation.request import check_directory, check_foreign, image_of, repeated
 
     first = find(run)
@@ -54,7 +54,8 @@ def command(run: str, without: tuple[str, ...], **flags: Any) -> int:
     ids = filter(None, (first.run_id, first.ran_in.name))  # which it has, and had
     if any(os.path.lexists(index() / each) for each in ids):  # else the user has named it, whosever it is
         check_directory(record, "the first run")
-    check_foreign(request, changes)
+    if not is_linked(first):
+        check_foreign(request, changes)
     if request.snapshot and "snapshot" not in changes:
         request = msgspec.structs.replace(request, copied=str(first.path))
     if not request.step:

@@ -66,6 +66,9 @@ def environment_of_directory(root: Path) -> Environment | None:
     python = root / "bin/python3"
     if not os.access(python, os.X_OK):
         return None
+    if files.may_be_strangers(python) and not files.may_be_strangers(root):  # which the user has named, and not that
+        what, fix = "it leads to where all may write, to what may be another user's", "make the environment anew"
+        raise RefusedError(what, where=str(python), fix=fix)
     prefix, version = _answer(python)
     return _of(root, version) if os.path.realpath(prefix) == os.path.realpath(root) else None
 
@@ -166,14 +169,17 @@ def check_own(place: Path, fix: str = "name another directory") -> None:
 
 
 # A variable whose directories hold no programs and no modules.
-_OF_DATA = re.compile(r"(?!(MODULEPATH|PATH|PYTHONPATH|LD_LIBRARY_PATH|LD_PRELOAD)=)[A-Za-z_][A-Za-z0-9_]*=", re.ASCII)
+_OF_DATA = re.compile(
+    r"(?!(BASH_ENV|MODULEPATH|PATH|PYTHONPATH|LD_LIBRARY_PATH|LD_PRELOAD)=)[A-Za-z_][A-Za-z0-9_]*=", re.ASCII
+)
 
 
 def check_setup(setup: Setup, lines: Iterable[Iterable[str]] = ()) -> None:
     """Refuse what a setup, or ``lines`` of a job's, name and a stranger has put, or could put, into a place where all
     may write, as a scratch: it is sourced. Raises RefusedError.
     """
-    named = (setup.conda, setup.activate.conda, setup.activate.virtualenv, *setup.use, *setup.modules)
+    active = [each for each in (setup.activate.conda, setup.activate.virtualenv) if each]
+    named = (setup.conda, *active, *(f"{each}/bin/python3" for each in active), *setup.use, *setup.modules)
     words = (word for word in chain(named, *lines) if not _OF_DATA.match(word))
     for path in (Path(name) for word in words for name in paths.within(word)):
         if files.may_be_strangers(path):

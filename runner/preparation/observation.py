@@ -19,6 +19,7 @@ from runner.checks.image_fit import missing_packages
 from runner.checks.registry import Observed, Workspace
 from runner.core import process
 from runner.core.errors import RefusedError, RunnerError
+from runner.core.files import exchangeable_by
 from runner.core.invocation import PROGRAM
 from runner.core.paths import home
 from runner.core.text import nearest
@@ -233,6 +234,8 @@ def _run_directory(runtime: str, runs: Path) -> tuple[tuple[str, ...], str | Non
     except (OSError, RuntimeError) as error:  # a loop of links, or a name too long
         return (written,), f"{runs} cannot be used: {error}"
     problem = f"runs cannot lie below a path with a newline: {real!r}" if "\n" in real else mount_problem(runtime, real)
+    if not problem and (whose := exchangeable_by(Path(real))):
+        problem = f"{real} is {whose}: another user could exchange what your job is started from"
     return tuple(dict.fromkeys((written, real))), problem
 
 

@@ -203,7 +203,7 @@ def _script(program: Sequence[str]) -> str | None:
 
 def record_of(request: Request, site: str) -> RequestRecord:
     """What is kept of a request; ``site``: that is used."""
-    whose = ((path, files.exchangeable_by(path)) for path in _named(request))
+    whose = ((path, files.exchangeable_by(path, used=True)) for path in _named(request))
     return RequestRecord(request, site, tuple(f"{path}: {of}" for path, of in whose if of))
 
 
@@ -219,7 +219,7 @@ def _named(request: Request) -> Iterator[Path]:
         yield recipe
     pairs = [value for _, value in (*request.env, *request.options) if value]
     named = [*request.program, *request.arguments, *pairs, *request.modules]
-    named += filter(None, [request.image, request.env_name])
+    named += filter(None, [request.image, request.env_name, request.site])
     words = [os.path.expandvars(_HOME.sub("$HOME", word)) for word in named]
     modules = [f"{word.partition('.')[0]}{end}" for word in words for end in ("", ".py")]  # python3 -m package.module
     words += [part for word in words for part in (*re.split(r"[=:,\s]", word), *paths.within(word))] + modules
@@ -243,7 +243,7 @@ def check_directory(record: RequestRecord, what: str) -> None:
             fix="submit from another directory; `show` prints the command line",
         ) from None
     for path in _named(request):
-        if (whose := files.exchangeable_by(path)) and f"{path}: {whose}" not in record.of_others:
+        if (whose := files.exchangeable_by(path, used=True)) and f"{path}: {whose}" not in record.of_others:
             became = f"this is {whose}, since {what} was submitted: it would run as you, or be mounted"
             fix = "submit anew, with what you mean; RUNNER_TRUST=NAME,... trusts accounts of the site"
             raise RefusedError(became, where=str(path), fix=fix)
@@ -257,7 +257,7 @@ def check_foreign(request: Request, changes: Collection[str]) -> None:
         value = getattr(request, name) or ""
         if name not in changes and paths.is_site_file(value):
             place = Path(request.directory, value)
-            if whose := files.exchangeable_by(place):
+            if whose := files.exchangeable_by(place, used=True):
                 option = f"--{name.replace('_', '-')}"
                 what = f"this is {whose}, and names what would run as you"
                 raise RefusedError(

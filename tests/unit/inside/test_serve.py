@@ -71,7 +71,7 @@ def test_kernels_import_nothing_from_where_others_may_write(starter: str, tmp_pa
     (tmp_path / "modules/jupyterlab/__init__.py").touch()
     (tmp_path / "modules/jupyterlab/__main__.py").write_text(
         f"import json, sys\nfrom jupyter_client.{starter.replace('/', '.')} import launch_kernel\n"
-        "command = [sys.executable, '-m', 'runs', sys.executable, '-m', 'ipykernel_launcher', '-f', 'x']\n"
+        "command = [sys.executable, '-m', 'runs', sys.executable, '-um', 'ipykernel_launcher', '-f', 'x']\n"
         "print(json.dumps([launch_kernel([*command], cwd=place) for place in sys.argv[-2:]]))"
     )
     (tmp_path / "own").mkdir()
@@ -82,7 +82,7 @@ def test_kernels_import_nothing_from_where_others_may_write(starter: str, tmp_pa
     out, err = child.communicate(timeout=20)
     assert child.returncode == 0, err
     own, of_all = json.loads(out)
-    assert [word in ("runs", "ipykernel_launcher") for word in own].count(True) == 2 and "-m" not in own + of_all
+    assert [word in ("runs", "ipykernel_launcher") for word in own].count(True) == 2 and not {"-m", "-um"} & {*own}
     assert of_all == [*own, "--InteractiveShellApp.ignore_cwd=True"]
 
 

@@ -34,7 +34,7 @@ _LONGEST_PLACE = 107 - len("/serve-12345678/kernel-12345678-1234-1234-1234-12345
 _ELSEWHERE = "import os, sys; sys.path[:] = filter(None, sys.path);"
 _MODULE = f"{_ELSEWHERE} import runpy; runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)"
 # Nor is what lies beside a notebook, where its kernel starts; IPython lets the user's own cells import from there.
-_NOTEBOOK = f"""{_ELSEWHERE}
+_NOTEBOOK = f"""{_ELSEWHERE} import re
 try:
     from jupyter_client.provisioning import local_provisioner as starter
 except ImportError:  # before jupyter_client 7
@@ -49,9 +49,11 @@ def login_group():
     except KeyError:
         return os.getgid()
 def launch(command, *, start=getattr(starter, "launch_kernel", None), **how):
-    place, is_python = os.stat(how.get("cwd") or "."), "-m" in command[:-1]
-    while "-m" in command[:-1]:  # also of a Python that a first one starts, as nb_conda_kernels has it
-        command[command.index("-m"):command.index("-m") + 1] = ["-c", {_MODULE!r}]
+    place, is_python = os.stat(how.get("cwd") or "."), False
+    for at in reversed(range(1, len(command))):  # also of a Python that a first one starts, as nb_conda_kernels has it
+        if flags := re.match("-([bBdEiIOPqsSuvx]*)m(.*)", command[at]):  # -m NAME, -um NAME, -mNAME
+            words = ["-" + flags[1]] * bool(flags[1]) + ["-c", {_MODULE!r}] + [flags[2]] * bool(flags[2])
+            command[at:at + 1], is_python = words, True
     is_group = place.st_mode & 0o020 and place.st_uid != os.geteuid() and place.st_gid == login_group()
     if is_python and (place.st_uid not in (0, os.geteuid()) or place.st_mode & 0o002 or is_group):
         command.append("--InteractiveShellApp.ignore_cwd=True")  # nor its own imports, nor the cells'
