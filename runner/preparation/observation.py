@@ -234,7 +234,8 @@ def _run_directory(runtime: str, runs: Path) -> tuple[tuple[str, ...], str | Non
     except (OSError, RuntimeError) as error:  # a loop of links, or a name too long
         return (written,), f"{runs} cannot be used: {error}"
     problem = f"runs cannot lie below a path with a newline: {real!r}" if "\n" in real else mount_problem(runtime, real)
-    if not problem and (whose := exchangeable_by(Path(real))):
+    above = next(each for each in (Path(real), *Path(real).parents) if os.path.lexists(each))
+    if not problem and above.is_dir() and (whose := exchangeable_by(Path(real))):
         problem = f"{real} is {whose}: another user could exchange what your job is started from"
     return tuple(dict.fromkeys((written, real))), problem
 

@@ -125,7 +125,7 @@ class Meter:
             self.give_up(
                 "step() was called by more than one thread; fix: call it in the one that trains"
                 if self.source == "script"
-                else "its optimizer steps in several threads, whose samples cannot be told apart"
+                else "its optimizer steps in several threads, whose samples cannot be kept apart"
             )
             return
         began_s, device_s = clocks.perf_counter(), self._device_s
