@@ -163,7 +163,8 @@ def is_strangers(status: os.stat_result, above: os.stat_result, *, by_place: boo
         return False
     # In a container of an ordinary user, root and strangers look the same.
     is_closed = not status.st_mode & stat.S_IWOTH and not _all_may_write(above)
-    of_project = is_closed and status.st_gid in _trusted()[2]
+    groups = {status.st_gid, *((above.st_gid,) if above.st_mode & stat.S_IWGRP else ())}  # who could have put it there
+    of_project = is_closed and not groups.isdisjoint(_trusted()[2])
     return not (by_place and (status.st_uid == unmapped_user() or of_project))
 
 

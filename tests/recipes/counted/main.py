@@ -885,23 +885,6 @@ def beside_another_process() -> Script:
 
 
 @script("hook")
-def after_a_first_stage() -> Script:
-    """Of a teacher, whose optimizer is kept."""
-    teacher, student = simple(net()), net()
-    next(teacher)
-    optimizer = sgd(student)
-    yield stated(student, optimizer)
-    for step in range(3 * STEPS):
-        if step < 5:
-            yield next(teacher)
-            continue
-        optimizer.zero_grad()
-        of_batch(student).backward()
-        optimizer.step()
-        yield BATCH
-
-
-@script("hook")
 def recomputed_in_part() -> Script:
     class Halves(nn.Module):
         def __init__(self) -> None:

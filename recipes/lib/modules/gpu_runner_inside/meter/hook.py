@@ -23,7 +23,6 @@ BATCH_VARIABLE = "RUNNER_METER_BATCH"  # samples of a rank in a step; unset: as 
 OWNER_VARIABLE = "RUNNER_METER_OWNER"  # the process that measures: those that it starts do not
 _OPTIMIZERS = "torch.optim.optimizer"
 _MOST_BEGUN = 8  # measurements of one program; each looks for the model in the process
-_STAGE = 50  # steps in a row of another optimizer
 _MOST_LOOKED_FOR = 4  # parameters whose model is looked for in the process, which takes a while
 _SCALERS = ("torch.amp.grad_scaler", "torch.cuda.amp.grad_scaler")
 
@@ -36,8 +35,7 @@ class _State:
         pid: of the process that prepared for torch; what it forks counts nothing.
         stepping: the optimizers whose steps are under way, each with torch's frame: one may call another's.
         counted: the optimizer whose steps are counted, not kept alive; trained: identities of what it trains.
-        other: identity of the one whose step ended last, where that is another one; in_row: of how many steps in a
-            row; own: how many steps of the counted one ended.
+        other: identity of the one whose step ended last, where that is another one.
         ended: how many steps of all ended; begun: how many measurements began.
     """
 
@@ -47,20 +45,14 @@ class _State:
         self.stepping: list[tuple[Any, Any]] = []
         self.counted: Any = None
         self.trained: set[int] = set()
-        self.other = self.in_row = self.own = self.ended = self.begun = 0
+        self.other = self.ended = self.begun = 0
         self.off = False
 
     def counts(self, optimizer: Any) -> bool:
-        """Whether it is the one, or takes its place: that one is gone or was of a first, shorter stage, or this one
-        trains the same and steps alone.
-        """
+        """Whether it is the one, or takes its place: that one is gone, or this one trains the same and steps alone."""
         counted = None if self.counted is None else self.counted()
         before, self.other = self.other, 0 if counted is optimizer else id(optimizer)
-        self.in_row = self.in_row + 1 if before == self.other else 1
         if counted is None or counted is optimizer:
-            self.own += 1
-            return True
-        if self.in_row > max(_STAGE, 2 * self.own):
             return True
         return before == id(optimizer) and not self.trained.isdisjoint(map(id, parameters_of(optimizer)))
 
@@ -164,8 +156,11 @@ def _step_ends(optimizer: Any) -> None:
         if not _state.off:
             siblings.leave_line()
         _state.off = True
-    elif not _state.stepping and _state.counts(optimizer):
-        _count(optimizer)
+    elif not _state.stepping:
+        if _state.counts(optimizer):
+            _count(optimizer)
+        elif _state.meter is not None:
+            _state.meter.steps_of_others += 1
 
 
 def _count(optimizer: Any) -> None:
@@ -186,7 +181,6 @@ def _count(optimizer: Any) -> None:
 def _take_over(optimizer: Any) -> None:
     """Its steps count from now on: in a new measurement, unless one that is gone trained the same."""
     is_gone = _state.counted is not None and _state.counted() is None
-    _state.own = 1
     _state.counted = weakref.ref(optimizer)
     old, trained = _state.meter, {id(each) for each in parameters_of(optimizer)}
     continues = is_gone and trained <= _state.trained

@@ -76,7 +76,7 @@ class Meter:
         self._rank = int((os.environ.get("RUNNER_RANK") if self._watched else None) or os.environ.get("RANK") or 0)
         self._channel: channel.Channel | None = None
         self._left = 1
-        self._steps = 0
+        self._steps = self.steps_of_others = 0  # of other optimizers, as the hook sees them
         self._given = counting.NOT_GIVEN  # samples of this step, by a framework's callback
         self._own_s = 0.0  # in our calls, less _device_s
         self._device_s = 0.0  # waiting for the device, which is the program's own time
@@ -458,6 +458,11 @@ class Meter:
         """The program ends before its measurement does."""
         if self._course is not None and os.getpid() == self._pid:
             where = "in the window" if self._state == "window" else "in the warm-up"
+            if self.steps_of_others > self._steps:
+                where += (
+                    f", and {self.steps_of_others} of other optimizers, as of a later stage; fix: runner_meter.start "
+                    "with the model and the optimizer whose steps count"
+                )
             # The last line of a program that failed must stay its own.
             self.give_up(f"the program ended after {self._steps} steps, {where}", quietly=True)
 
