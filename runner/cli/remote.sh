@@ -16,6 +16,8 @@ done
 # Above it as exchangeable_by of runner/core/files.py has it, which is not here yet.
 first=$(awk '$1 == "UID_MIN" { print $2 }' /etc/login.defs 2>/dev/null || true)
 groups=
+users=
+for each in $(echo "${RUNNER_TRUST:-}" | tr , ' '); do ! id "$each" >/dev/null 2>&1 || users="$users -o -user $each"; done
 open='-perm -o=w'
 if login=$(id -g "$(id -un 2>/dev/null)" 2>/dev/null); then # `id -g` may be of newgrp(1)
     name=$(id -gn "$(id -un)" 2>/dev/null) || name=
@@ -31,8 +33,9 @@ while [ "$each" ]; do
     [ -z "$(find "${above:-/}" -prune '(' $open ')')" ] || of=
     # shellcheck disable=SC2086
     [ "$(find "$each" -prune '(' ! '(' $open ')' -o -perm -1000 ')' \
-        '(' -user "$own" -o -uid "-${first:-1000}" -o ! -perm -o=w '(' -name "" $of ')' ')')" ] || {
-        echo "error: others could exchange what is in $each; set XDG_CACHE_HOME to another directory of yours" >&2
+        '(' -user "$own" $users -o -uid "-${first:-1000}" -o ! -perm -o=w '(' -name "" $of ')' ')')" ] || {
+        echo "error: others could exchange what is in $each; set XDG_CACHE_HOME to another directory of yours, or" \
+            "export RUNNER_TRUST=NAME or RUNNER_TRUST=@GROUP for shells that nobody types into" >&2
         exit 4
     }
     each=$above

@@ -66,8 +66,9 @@ def environment_of_directory(root: Path) -> Environment | None:
     python = root / "bin/python3"
     if not os.access(python, os.X_OK):
         return None
-    if files.may_be_strangers(python) and not files.may_be_strangers(root):  # which the user has named, and not that
-        what, fix = "it leads to where all may write, to what may be another user's", "make the environment anew"
+    if root.stat().st_uid == os.geteuid() and files.may_be_strangers(python):  # a colleague's is as it is named
+        what = "it leads to where all may write, to what may be another user's by now"
+        fix = "make the environment anew, by a Python of your own; RUNNER_TRUST=NAME,... trusts accounts of the site"
         raise RefusedError(what, where=str(python), fix=fix)
     prefix, version = _answer(python)
     return _of(root, version) if os.path.realpath(prefix) == os.path.realpath(root) else None
@@ -180,6 +181,7 @@ def check_setup(setup: Setup, lines: Iterable[Iterable[str]] = ()) -> None:
     """
     active = [each for each in (setup.activate.conda, setup.activate.virtualenv) if each]
     named = (setup.conda, *active, *(f"{each}/bin/python3" for each in active), *setup.use, *setup.modules)
+    lines = (line for line in map(tuple, lines) if line[:1] != ("mkdir",))
     words = (word for word in chain(named, *lines) if not _OF_DATA.match(word))
     for path in (Path(name) for word in words for name in paths.within(word)):
         if files.may_be_strangers(path):

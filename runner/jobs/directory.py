@@ -629,9 +629,9 @@ def create(root: Path, label: str, now_s: float, at: Path | None = None) -> Run:
             path = next(path for path in map(root.joinpath, names) if _reserved(path))
         else:
             at.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _check_own(at)  # as it is named, too
+            check_place(at, made=True)  # as it is named, too
             path = at.resolve()
-            _check_own(path)
+            check_place(path, made=True)
             if any(path.iterdir()):
                 fix = "name a directory that is not there"
                 raise UsageError("there are files in it already", where=str(at), fix=fix)
@@ -659,15 +659,15 @@ def make_root(root: Path) -> Path:
         if root.parent.name != LAUNCHES:  # the directory of a launch lies in one that does
             with suppress(OSError), (root / ".gitignore").open("x", encoding="ascii") as ignored:
                 ignored.write("*\n")
-    _check_own(root)  # as it is named, too: who holds that name from here on goes where it leads then
+    check_place(root, made=True)  # as it is named, too: who holds that name from here on goes where it leads then
     root = root.resolve()
-    _check_own(root)
+    check_place(root, made=True)
     return root
 
 
-def _check_own(directory: Path) -> None:
+def check_place(directory: Path, *, made: bool = False) -> None:
     """Refuse a place where others could exchange a job's script before it is started. Raises OSError, UsageError."""
-    if whose := files.exchangeable_by(directory, made=True):
+    if whose := files.exchangeable_by(directory, made=made):
         what = f"this directory is {whose}: another user could exchange what your job is started from"
         fix = "name a directory of your own: --runs, or --write, DIR; RUNNER_TRUST=NAME,... trusts accounts of the site"
         raise UsageError(what, where=str(directory), fix=fix)

@@ -127,11 +127,8 @@ def _batch_fault(evidence: Evidence, batch: int) -> str:
     if metering.unit(evidence) == "tokens":  # how many a sample has is the program's own
         uneven = f"the ranks took batches of {batch} tokens, which are not the same number for {samples} samples each"
         return uneven if batch % samples else ""
-    fix = (
-        f"; fix: --meter-batch {batch}, if that is no length of time, nor a number of classes"
-        if metering.reports(evidence)
-        else ""
-    )
+    advice = "; fix: what a step takes as --meter-batch, or nothing: the model that is seen may be given other rows"
+    fix = advice if metering.reports(evidence) else ""
     return f"the ranks took batches of {batch}, planned {samples}{fix}" if batch != samples else ""
 
 

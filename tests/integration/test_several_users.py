@@ -19,6 +19,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from gpu_runner_inside import serve
 from gpu_runner_inside.launcher import caches
 
 from runner.backends import LEFTOVERS
@@ -931,6 +932,24 @@ def test_a_logins_group_that_is_trusted_by_its_name_is_a_projects(place: Path, m
             env = {"HOME": str(lab), "PATH": f"{named.parent}:/usr/bin:/bin", "RUNNER_TRUST": trust}
             done = subprocess.run([*become(ALICE), "bash", "-c", text, "bash", "none"], check=False, env=env)
             assert (done.returncode == 0) == trusted, text
+
+
+def test_cells_of_notebooks_import_from_a_teams_directory_and_no_strangers(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = owned(place / "code", CAROL)
+    for group, mode, theirs in ((CAROL, 0o755, True), (GROUP, 0o2775, False), (GROUP, 0o2777, True)):
+        os.chown(code, CAROL, group)
+        code.chmod(mode)
+        assert run_as(ALICE, serve._is_strangers, str(code), groups=(GROUP,)) == theirs
+    code.chmod(0o755)
+    monkeypatch.setattr(grp, "getgrnam", {"lab": SimpleNamespace(gr_gid=GROUP)}.__getitem__)
+    for trust, owner in ((f"{CAROL}", CAROL), ("@lab", BOB)):
+        os.chown(code, owner, GROUP)
+        assert run_as(ALICE, serve._is_strangers, str(code))
+        monkeypatch.setenv("RUNNER_TRUST", trust)
+        assert not run_as(ALICE, serve._is_strangers, str(code))
+        monkeypatch.delenv("RUNNER_TRUST")
 
 
 def test_no_link_of_a_stranger_leads_to_where_things_are_kept(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

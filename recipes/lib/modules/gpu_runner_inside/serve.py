@@ -10,19 +10,25 @@ no token: at TCP's ports anybody would read what runs there. Both are removed at
 
 from __future__ import annotations
 
+import grp
 import json
 import os
+import pwd
+import re
 import secrets
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import time
 from contextlib import suppress
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from shutil import rmtree
 from tempfile import mkdtemp
+from typing import Any
 
 from gpu_runner_inside.hold import PATIENCE_S, hold
 from gpu_runner_inside.launcher.caches import safe_place
@@ -33,36 +39,11 @@ _LONGEST_PLACE = 107 - len("/serve-12345678/kernel-12345678-1234-1234-1234-12345
 # What lies in the directory where the job starts may be another user's, and is no module of the server.
 _ELSEWHERE = "import os, sys; sys.path[:] = filter(None, sys.path);"
 _MODULE = f"{_ELSEWHERE} import runpy; runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)"
-# Nor is what lies beside a notebook, where its kernel starts; IPython lets the user's own cells import from there.
-_NOTEBOOK = f"""{_ELSEWHERE} import re
-try:
-    from jupyter_client.provisioning import local_provisioner as starter
-except ImportError:  # before jupyter_client 7
-    try:
-        from jupyter_client import manager as starter
-    except ImportError:
-        starter = None
-def login_group():
-    import pwd
-    try:
-        return pwd.getpwuid(os.geteuid()).pw_gid
-    except KeyError:
-        return os.getgid()
-def launch(command, *, start=getattr(starter, "launch_kernel", None), **how):
-    place, is_python = os.stat(how.get("cwd") or "."), False
-    for at in reversed(range(1, len(command))):  # also of a Python that a first one starts, as nb_conda_kernels has it
-        if flags := re.match("-([bBdEiIOPqsSuvx]*)m(.*)", command[at]):  # -m NAME, -um NAME, -mNAME
-            words = ["-" + flags[1]] * bool(flags[1]) + ["-c", {_MODULE!r}] + [flags[2]] * bool(flags[2])
-            command[at:at + 1], is_python = words, True
-    is_group = place.st_mode & 0o020 and place.st_uid != os.geteuid() and place.st_gid == login_group()
-    if is_python and (place.st_uid not in (0, os.geteuid()) or place.st_mode & 0o002 or is_group):
-        command.append("--InteractiveShellApp.ignore_cwd=True")  # nor its own imports, nor the cells'
-    return start(command, **how)
-if hasattr(starter, "launch_kernel"):
-    starter.launch_kernel = launch
-elif starter:
-    sys.exit("this jupyter_client starts kernels in a way that is not known: pip install 'jupyter_client>=7'")
-{_MODULE}"""
+_NOTEBOOK = (
+    f"{_ELSEWHERE} sys.path.insert(0, {str(Path(__file__).parents[1])!r});"
+    f"from gpu_runner_inside.serve import change_kernels; del sys.path[0]; change_kernels(); {_MODULE}"
+)
+_M = re.compile("-([bBdEiIOPqsSuvx]*)m(.*)", re.S)  # -m NAME, -um NAME, -mNAME
 # As ``tensorboard``, whose every path begins with the token then, which prints that in no log. It writes it into a file
 # below TMPDIR, too, in a directory that in /tmp could be another user's; its faster reader of logs asks for no token.
 _TENSORBOARD = (
@@ -70,6 +51,54 @@ _TENSORBOARD = (
     "sys.argv += ['--load_fast=false', '--path_prefix', '/' + os.environ['RUNNER_SERVE_TOKEN']];"
     "program.WerkzeugServer.print_serving_message = lambda server: None; main.run_main()"
 )
+
+
+def change_kernels() -> None:
+    """What lies beside a notebook, where its kernel starts, may be another user's, and is no module of the kernel's.
+    The cells import from there, but from where strangers may write.
+    """
+    starter: Any = None
+    for name in (
+        "jupyter_client.provisioning.local_provisioner",
+        "jupyter_client.manager",
+    ):  # that of releases before 7
+        with suppress(ImportError):
+            starter = starter or import_module(name)
+    if starter is None:
+        return
+    if (start := getattr(starter, "launch_kernel", None)) is None:
+        sys.exit("this jupyter_client starts kernels in a way that is not known: pip install 'jupyter_client>=7'")
+
+    def launch(command: list[str], **how: Any) -> Any:
+        is_python = False
+        for at in reversed(range(1, len(command))):  # also of a Python that a first one starts (nb_conda_kernels)
+            if flags := _M.match(command[at]):
+                words = ["-" + flags[1]] * bool(flags[1]) + ["-c", _MODULE] + [flags[2]] * bool(flags[2])
+                command[at : at + 1], is_python = words, True
+        if is_python and _is_strangers(place := how.get("cwd") or "."):
+            print(f"cells import nothing from {place}: others may write there (RUNNER_TRUST)", file=sys.stderr)
+            command.append("--InteractiveShellApp.ignore_cwd=True")  # nor IPython's own imports
+        return start(command, **how)
+
+    starter.launch_kernel = launch
+
+
+def _is_strangers(place: str) -> bool:
+    """As exchangeable_by of runner/core/files.py has it, of the directory itself."""
+    about, login, users, groups = os.stat(place), os.getgid(), {0, os.geteuid()}, {*os.getgroups()}
+    with suppress(KeyError):
+        login = pwd.getpwuid(os.geteuid()).pw_gid
+    groups.discard(login)
+    for name in os.environ.get("RUNNER_TRUST", "").split(","):
+        with suppress(KeyError):
+            if name.startswith("@"):
+                groups.add(grp.getgrnam(name[1:]).gr_gid)
+            elif name:
+                users.add(int(name) if name.isdecimal() else pwd.getpwnam(name).pw_uid)
+    of_login = about.st_mode & stat.S_IWGRP and about.st_gid == login and about.st_uid != os.geteuid()
+    if about.st_mode & stat.S_IWOTH or (of_login and login not in groups):
+        return True
+    return about.st_uid not in users and about.st_gid not in groups
 
 
 class Server:
