@@ -179,11 +179,11 @@ def _count(optimizer: Any) -> None:
 
 
 def _take_over(optimizer: Any) -> None:
-    """Its steps count from now on: in a new measurement, unless one that is gone trained the same."""
+    """Its steps count from now on: in a new measurement, unless one before trained the same."""
     is_gone = _state.counted is not None and _state.counted() is None
     _state.counted = weakref.ref(optimizer)
     old, trained = _state.meter, {id(each) for each in parameters_of(optimizer)}
-    continues = is_gone and trained <= _state.trained
+    continues = trained == _state.trained or (is_gone and trained <= _state.trained)
     if _state.begun > 0 if old is None else old.source != "hook" or not old.active or continues:
         return
     _state.trained = trained
