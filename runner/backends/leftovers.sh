@@ -24,7 +24,7 @@ is_own() {
   # Without a name here, as in many containers, the login's group is not known.
   if login=$(id -g -- "$(id -un)"); then
     name=$(id -gn -- "$(id -un)") || name=
-    case ,${RUNNER_TRUST:-}, in *,@"$name",*) login= ;; esac
+    case ,${RUNNER_TRUST:-}, in *,@"$name",* | *,@"$login",*) login= ;; esac
     for at in $(id -G); do [ "$at" = "$login" ] || project+=(-o -group "$at"); done
     [ -z "$login" ] || [ "$name" = "$(id -un)" ] || open+=(-o -perm -0020 -group "$login" ! -user "$(id -u)")
   fi

@@ -21,7 +21,7 @@ for each in $(echo "${RUNNER_TRUST:-}" | tr , ' '); do ! id "$each" >/dev/null 2
 open='-perm -o=w'
 if login=$(id -g "$(id -un 2>/dev/null)" 2>/dev/null); then # `id -g` may be of newgrp(1)
     name=$(id -gn "$(id -un)" 2>/dev/null) || name=
-    case ,${RUNNER_TRUST:-}, in *,@"$name",*) login= ;; esac
+    case ,${RUNNER_TRUST:-}, in *,@"$name",* | *,@"$login",*) login= ;; esac
     for each in $(id -G); do [ "$each" = "$login" ] || groups="$groups -o -group $each"; done
     [ -z "$login" ] || [ "$name" = "$(id -un)" ] || open="$open -o -perm -g=w -group $login ! -user $own"
 fi

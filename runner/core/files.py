@@ -86,7 +86,7 @@ def _group(status: os.stat_result) -> str:
 
     with suppress(KeyError):
         return grp.getgrgid(status.st_gid).gr_name
-    return "GROUP"
+    return f"{status.st_gid}"
 
 
 def is_first_come(directory: Path) -> bool:
@@ -212,7 +212,7 @@ def _trusted() -> tuple[int, frozenset[int], frozenset[int]]:
     for name in filter(None, os.environ.get("RUNNER_TRUST", "").split(",")):
         with suppress(KeyError):
             if name.startswith("@"):
-                groups |= {grp.getgrnam(name[1:]).gr_gid}
+                groups |= {int(name[1:]) if name[1:].isdecimal() else grp.getgrnam(name[1:]).gr_gid}
             else:
                 named.add(int(name) if name.isdecimal() else pwd.getpwnam(name).pw_uid)
     return first, frozenset(named), groups

@@ -171,7 +171,7 @@ def check_own(place: Path, fix: str = "name another directory") -> None:
 
 # A variable whose directories hold no programs and no modules.
 _OF_DATA = re.compile(
-    r"(?!(BASH_ENV|MODULEPATH|PATH|PYTHONPATH|LD_LIBRARY_PATH|LD_PRELOAD)=)[A-Za-z_][A-Za-z0-9_]*=", re.ASCII
+    r"(?!(BASH_ENV|MODULEPATH|PATH|PYTHONPATH|LD_LIBRARY_PATH|LD_PRELOAD)=)[A-Za-z_][A-Za-z0-9_]*=[^\s;&|]*\Z", re.ASCII
 )
 
 

@@ -228,6 +228,13 @@ def _named(request: Request) -> Iterator[Path]:
     yield from filter(os.path.lexists, dict.fromkeys(parts))
 
 
+def _of_whom(recorded: str) -> tuple[str, str]:
+    """A path of ``of_others`` and its user, whatever words a version has for it; empty where that may be anybody."""
+    path, _, whose = recorded.rpartition(": ")
+    user = re.search(r"user (\d+)'s", whose)
+    return path, user[1] if user else ""
+
+
 def check_directory(record: RequestRecord, what: str) -> None:
     """Refuse a request whose directory is gone. Raises UsageError: it is; RefusedError: since it was recorded, it or
     something else that is named there became another user's.
@@ -242,8 +249,9 @@ def check_directory(record: RequestRecord, what: str) -> None:
             where=request.directory,
             fix="submit from another directory; `show` prints the command line",
         ) from None
+    were = {_of_whom(each) for each in record.of_others}
     for path in _named(request):
-        if (whose := files.exchangeable_by(path, used=True)) and f"{path}: {whose}" not in record.of_others:
+        if (whose := files.exchangeable_by(path, used=True)) and _of_whom(f"{path}: {whose}") not in were:
             became = f"this is {whose}, since {what} was submitted: it would run as you, or be mounted"
             fix = "submit anew, with what you mean; RUNNER_TRUST=NAME,... trusts accounts of the site"
             raise RefusedError(became, where=str(path), fix=fix)

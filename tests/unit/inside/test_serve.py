@@ -63,10 +63,10 @@ def test_jupyter_is_the_environments(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("starter", ["provisioning/local_provisioner", "manager"])
 def test_kernels_import_nothing_from_where_others_may_write(starter: str, tmp_path: Path) -> None:
-    """Neither the first Python nor one that it starts; IPython is asked to import nothing from there either."""
+    """Neither the first Python nor one that it starts; where others may write, none is started."""
     of_jupyter = tmp_path / f"modules/jupyter_client/{starter}.py"
     of_jupyter.parent.mkdir(parents=True)
-    of_jupyter.write_text("def launch_kernel(command, **how): return command")
+    of_jupyter.write_text("def launch_kernel(command, cwd): return [cwd, *command]")
     (tmp_path / "modules/jupyterlab").mkdir()
     (tmp_path / "modules/jupyterlab/__init__.py").touch()
     (tmp_path / "modules/jupyterlab/__main__.py").write_text(
@@ -83,7 +83,7 @@ def test_kernels_import_nothing_from_where_others_may_write(starter: str, tmp_pa
     assert child.returncode == 0, err
     own, of_all = json.loads(out)
     assert [word in ("runs", "ipykernel_launcher") for word in own].count(True) == 2 and not {"-m", "-um"} & {*own}
-    assert of_all == [*own, "--InteractiveShellApp.ignore_cwd=True"]
+    assert (own[0], of_all[0], of_all[1:]) == (str(tmp_path / "own"), str(tmp_path / "here"), own[1:])
 
 
 # It listens at an address of its own, and another user at the one where we look for it.

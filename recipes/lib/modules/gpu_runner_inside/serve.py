@@ -55,7 +55,7 @@ _TENSORBOARD = (
 
 def change_kernels() -> None:
     """What lies beside a notebook, where its kernel starts, may be another user's, and is no module of the kernel's.
-    The cells import from there, but from where strangers may write.
+    The cells import from there, but where strangers may write: there no kernel starts.
     """
     starter: Any = None
     for name in (
@@ -70,14 +70,13 @@ def change_kernels() -> None:
         sys.exit("this jupyter_client starts kernels in a way that is not known: pip install 'jupyter_client>=7'")
 
     def launch(command: list[str], **how: Any) -> Any:
-        is_python = False
         for at in reversed(range(1, len(command))):  # also of a Python that a first one starts (nb_conda_kernels)
             if flags := _M.match(command[at]):
                 words = ["-" + flags[1]] * bool(flags[1]) + ["-c", _MODULE] + [flags[2]] * bool(flags[2])
-                command[at : at + 1], is_python = words, True
-        if is_python and _is_strangers(place := how.get("cwd") or "."):
-            print(f"cells import nothing from {place}: others may write there (RUNNER_TRUST)", file=sys.stderr)
-            command.append("--InteractiveShellApp.ignore_cwd=True")  # nor IPython's own imports
+                command[at : at + 1] = words
+        if _is_strangers(place := how.get("cwd") or "."):  # from which an IPython reads its settings, too
+            how["cwd"] = os.getcwd()
+            print(f"kernel of {place}, where others may write: started in {how['cwd']} (RUNNER_TRUST)", file=sys.stderr)
         return start(command, **how)
 
     starter.launch_kernel = launch
@@ -92,7 +91,7 @@ def _is_strangers(place: str) -> bool:
     for name in os.environ.get("RUNNER_TRUST", "").split(","):
         with suppress(KeyError):
             if name.startswith("@"):
-                groups.add(grp.getgrnam(name[1:]).gr_gid)
+                groups.add(int(name[1:]) if name[1:].isdecimal() else grp.getgrnam(name[1:]).gr_gid)
             elif name:
                 users.add(int(name) if name.isdecimal() else pwd.getpwnam(name).pw_uid)
     of_login = about.st_mode & stat.S_IWGRP and about.st_gid == login and about.st_uid != os.geteuid()
@@ -128,6 +127,8 @@ class Server:
     def run(self, words: list[str], token: str, kept: str, attached: Path) -> int:
         """Until it ends, is not used, or no terminal is attached any more; returns its exit status."""
         environment = {**os.environ, "RUNNER_SERVE_TOKEN": token, "JUPYTER_TOKEN": token, "JUPYTER_RUNTIME_DIR": kept}
+        parts = environment.get("PYTHONPATH", "").split(":")  # of an empty one Python makes where it starts
+        environment["PYTHONPATH"] = ":".join(each for each in parts if each.startswith("/"))
         try:
             self._child = subprocess.Popen(words, env=environment)
         except OSError as error:

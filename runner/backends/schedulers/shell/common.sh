@@ -13,7 +13,7 @@ runner_keep_only() {
     case $runner_i in runner_*) ;; *) unset -f "$runner_i" ;; esac
   done < <(compgen -A function)
   while IFS= read -r runner_i; do
-    for runner_pattern in HOME USER LOGNAME SHELL PATH LANG TMPDIR CUDA_VISIBLE_DEVICES "$@"; do
+    for runner_pattern in HOME USER LOGNAME SHELL PATH LANG TMPDIR CUDA_VISIBLE_DEVICES RUNNER_TRUST "$@"; do
       # shellcheck disable=SC2053  # it is a pattern
       [[ $runner_i != $runner_pattern ]] || continue 2
     done

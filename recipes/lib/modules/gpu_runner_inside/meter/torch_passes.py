@@ -90,7 +90,7 @@ class Passes:
     ) -> None:
         self._parameters = [each for each in parameters if each.requires_grad]
         self._hidden, self._began = hidden, began
-        self._models = models
+        self.models = models
         self._tokens = tokens
         below = (each for model in models for each in modules_of(model))
         self._time_major = is_time_major(below)
@@ -124,7 +124,7 @@ class Passes:
         """See the passes of what is called in the models' place now, and of what that holds, which a script may call
         without it: what DDP wraps, or a network within a module of its loss.
         """
-        for model in self._models:
+        for model in self.models:
             module = outermost(model)
             if not any(module is one for one, _ in self._attached):  # else its wrapper is not found any more
                 self._outer.add(id(module))
@@ -137,10 +137,10 @@ class Passes:
     def _descend(self) -> None:
         """None was called in a step: they may hold the one that is, as an object does that keeps a moving average."""
         own = {id(each) for each in self._parameters}
-        holders = [each for each in self._models if not isinstance(each, torch.nn.TransformerEncoderLayer)]  # no hooks
+        holders = [each for each in self.models if not isinstance(each, torch.nn.TransformerEncoderLayer)]  # no hooks
         below = (vars(each).get("_modules", {}).values() for each in holders)
         held = [child for children in below for child in children if child is not None]
-        self._models = [each for each in held if any(id(one) in own for one in parameters_of(each))] or self._models
+        self.models = [each for each in held if any(id(one) in own for one in parameters_of(each))] or self.models
         self._attach()
 
     def _attach_to(self, module: Any, compiled: Any) -> Any:
@@ -234,7 +234,7 @@ class Passes:
 
     def kind(self) -> dict[str, str]:
         """What the trained model is now."""
-        return of_modules([*modules_of(self._models[0])], whole=self._whole)
+        return of_modules([*modules_of(self.models[0])], whole=self._whole)
 
     def _show(self, given: Sequence[Any]) -> Step:
         """A pass with these inputs."""
@@ -285,11 +285,11 @@ class Passes:
     def _accumulates(self) -> bool:
         """Whether an earlier pass has left gradients: they are None, or zero, where they were thrown away."""
         if self._hidden:
-            accumulation = getattr(self._models[0], "gradient_accumulation_steps", None)  # of DeepSpeed's engine
+            accumulation = getattr(self.models[0], "gradient_accumulation_steps", None)  # of DeepSpeed's engine
             return accumulation is None or len(self._first) < accumulation()
         if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
             return False
-        gradients = [each.grad for each in self._parameters] + [*_unreduced(self._models[0])]
+        gradients = [each.grad for each in self._parameters] + [*_unreduced(self.models[0])]
         return any(each is not None and bool(local(each).any()) for each in gradients)
 
     def _version(self) -> int:

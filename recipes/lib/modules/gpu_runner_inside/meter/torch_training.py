@@ -229,7 +229,9 @@ class TorchTraining:
     def end_of_look(self) -> None:
         """The warm-up is over."""
         self._look.end()
-        self._own = {id(each) for each in [*self.parameters, *parameters_of(self._model)]}
+        models = [self._model] if self._passes is None else self._passes.models  # whose passes are watched
+        held = [each for model in models for each in parameters_of(model)]
+        self._own = {id(each) for each in [*self.parameters, *held]}
         if self._passes is not None:
             self._passes.end_of_look()
 
