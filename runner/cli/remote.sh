@@ -35,7 +35,7 @@ while [ "$each" ]; do
     [ "$(find "$each" -prune '(' ! '(' $open ')' -o -perm -1000 ')' \
         '(' -user "$own" $users -o -uid "-${first:-1000}" -o ! -perm -o=w '(' -name "" $of ')' ')')" ] || {
         echo "error: others could exchange what is in $each; set XDG_CACHE_HOME to another directory of yours, or" \
-            "export RUNNER_TRUST=NAME or RUNNER_TRUST=@GROUP for shells that nobody types into" >&2
+            "export RUNNER_TRUST=NAME or RUNNER_TRUST=@GROUP in a start-up file of your shell there" >&2
         exit 4
     }
     each=$above
