@@ -73,20 +73,22 @@ def exchangeable_by(directory: Path, *, made: bool = False, used: bool = False) 
         if not (is_link and not others_write) and is_strangers(status, above, by_place=used or each != real):
             whose = f"user {status.st_uid}'s{' link' if is_link else ''}"
         if not whose and others_write and not is_link and not status.st_mode & stat.S_ISVTX:
-            of_all, group = status.st_mode & stat.S_IWOTH, _group(status)
-            whose = f"your login's group's to write to, who may be anybody: RUNNER_TRUST=@{group} trusts them"
-            whose = "everybody's to write to (no sticky bit)" if of_all else whose
+            whose = _open_to(status)
         if whose:
             return whose if each == real else f"{'behind' if is_link else 'below'} {each}, which is {whose}"
     return ""
 
 
-def _group(status: os.stat_result) -> str:
+def _open_to(status: os.stat_result) -> str:
+    """Whom a directory is open to where ``others_may_write``, in words."""
+    if status.st_mode & stat.S_IWOTH:
+        return "everybody's to write to (no sticky bit)"
     import grp
 
+    group = f"{status.st_gid}"
     with suppress(KeyError):
-        return grp.getgrgid(status.st_gid).gr_name
-    return f"{status.st_gid}"
+        group = grp.getgrgid(status.st_gid).gr_name
+    return f"your login's group's to write to, who may be anybody: RUNNER_TRUST=@{group} trusts them"
 
 
 def is_first_come(directory: Path) -> bool:

@@ -136,14 +136,15 @@ def exported_of(subjects: Sequence[Subject]) -> tuple[ExportedRun, ...]:
 def bundle_of(subjects: Sequence[Subject], file: Path, key: Path | None) -> MadeBundle:
     """A bundle of these runs; of a study alone with its table, else a study stands for its measured runs."""
     looks: _Looks = {}
-    measured = [_measured_runs(subject, looks) for subject in subjects]
-    runs = [run for own in measured for run in own.values()]
     alone = subjects[0]
     if len(subjects) == 1 and not isinstance(alone, Run):
+        seen = look(alone)
+        measured = _proven_runs(alone, now := facts(alone, seen))
         log = Run(alone.path).content(LOG) or None
-        others = without_figure(look(alone))
-        study = StudyToBundle(Run(alone.path).content(STUDY), measured[0], figures, looks[alone.path].gaps, log, others)
-        return make(runs, file, key, study)
+        question = Run(alone.path).content(STUDY)
+        study = StudyToBundle(question, measured, figures, now.gaps, log, without_figure(seen))
+        return make(list(measured.values()), file, key, study)
+    runs = [run for subject in subjects for run in _measured_runs(subject, looks).values()]
     for run in runs:
         if why := _said_by_its_study(run, looks):
             raise UsageError(f"{run.run_id}: {why}", fix="bundle the study alone: its bundle says so")
@@ -220,9 +221,14 @@ def _measured_runs(subject: Subject, looks: _Looks) -> dict[str, Run]:
     if isinstance(subject, Run):
         return {subject.run_id: subject}
     now = looks[subject.path] = facts(subject)
+    return _proven_runs(subject, now)
+
+
+def _proven_runs(study: StudyDirectory, now: StudyFacts) -> dict[str, Run]:
+    """Of each proven launch, by its key. Raises NotProvenError: there is none."""
     proven = {each.launch.key: Run(Path(each.directory)) for each in now.launches if each.state == "proven"}
     if not proven:
-        raise _nothing_measured(subject)
+        raise _nothing_measured(study)
     return proven
 
 

@@ -68,7 +68,8 @@ class PointLaunches:
         of_each = shared_doubts((launch.figure for launch in self.launches), without=without)
         rates, spans = ([launch.figure.value for launch in self.launches], [launch.span for launch in self.launches])
         of_all = self.unequal or (*spread_doubts(rates), *together_doubts(at_once(spans)))
-        return *of_each, *(each for each in of_all if each.words not in in_words(of_each))
+        said = in_words(of_each)
+        return *of_each, *(each for each in of_all if each.words not in said)
 
 
 def measured_launch(run: Run, studies: Studies | None = None) -> MeasuredLaunch:

@@ -11,8 +11,9 @@ from contextlib import suppress
 def leave_line() -> None:
     """This process trains, or is about to."""
     with suppress(OSError):
-        os.makedirs(os.path.dirname(_file()), exist_ok=True)
-        with open(_file(), "a", encoding="utf-8", opener=_private) as file:
+        path = _file()
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "a", encoding="utf-8", opener=_private) as file:
             file.write(f"{_of_here()}{os.getpid()}\n")
 
 
@@ -30,8 +31,9 @@ class Siblings:
 
 def _others() -> list[str]:
     """Process ids of this rank's start, each time that one began; none where that is not known."""
+    begin = _of_here()
     with suppress(OSError), open(_file(), encoding="utf-8") as file:
-        here = [line[len(_of_here()) :].strip() for line in file if line.startswith(_of_here())]
+        here = [line[len(begin) :].strip() for line in file if line.startswith(begin)]
         return [each for each in here if each != str(os.getpid())]
     return []
 
