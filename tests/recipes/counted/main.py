@@ -591,6 +591,23 @@ def actor_and_critic() -> Script:
         yield BATCH
 
 
+@script("hook")
+def critic_of_one_module() -> Script:
+    """A module of both is called for the actor, whose steps count; its critic steps thrice for each, by other samples."""
+    model = nn.Sequential(net(WIDTH), net(1))
+    of_actor, of_critic = sgd(model[0]), sgd(model[1])
+    yield stated(model, of_actor)
+    for _ in range(STEPS):
+        model.zero_grad()
+        model(batch()[0]).mean().backward()
+        of_actor.step()
+        for _again in range(3):
+            model.zero_grad()
+            model[1](batch()[0]).mean().backward()
+            of_critic.step()
+        yield BATCH
+
+
 @script(f"hook {2 * BATCH}")
 def shared_trunk() -> Script:
     """Two models have a batch each in a step, and a layer in common."""

@@ -71,7 +71,8 @@ class Passes:
     Attributes:
         accumulated: most passes of a step that only accumulated gradients, each followed by its own backward pass; 0
             where a step did something else. None until a step was seen.
-        between: steps that had a pass after another optimizer's step, since the warm-up.
+        between: steps that had a pass after another optimizer's step, or in which that one stepped again without a
+            pass that is seen, since the warm-up.
         inputs: checksum of what the model was given in the first pass; None where that cannot be read.
         sees_time: an output showed that the first dimension of the inputs may be the time.
         trained: what is trained, at the first pass (torch_model). shapes: digest of those of a sample, or
@@ -104,6 +105,8 @@ class Passes:
         self._mixed, self._open = False, False  # in this step; a pass whose backward pass has not begun
         self._versions = self.between = 0
         self._stepped_after = 0  # passes of this step
+        self._stepped: dict[int, int] = {}  # in this step: another optimizer -> after so many passes
+        self._unseen = False  # one of them again after no further pass
         self._first: list[Step] = []  # passes of this step; those that activation checkpointing repeats
         self._repeated: list[Step] = []
         self._repeated_in, self._solves = -1, False  # which backward pass; whether one repeats several
@@ -274,9 +277,14 @@ class Passes:
             self.sees_time = self._time_major = True
             self._shapes = None  # of the next pass they show something else
 
-    def stepped(self) -> None:
-        """Another optimizer steps: a further pass before the step that counts is none of an accumulation."""
+    def stepped(self, optimizer: int) -> None:
+        """Another optimizer steps: a further pass before the step that counts is none of an accumulation, and where it
+        has stepped since the last pass, it did so by samples of its own.
+        """
         self._open = True
+        passes = len(self._first) + len(self._repeated)
+        self._unseen = self._unseen or self._stepped.get(optimizer) == passes
+        self._stepped[optimizer] = passes
         self._stepped_after = self._stepped_after or len(self._first)
 
     def _backward_began(self, _gradient: Any) -> None:
@@ -312,10 +320,12 @@ class Passes:
         while self._outputs:
             self._outputs.pop().remove()
         stepped_after, self._stepped_after = self._stepped_after, 0
+        unseen, self._unseen = self._unseen, False
+        self._stepped = {}
+        self.between += unseen or 0 < stepped_after < len(passes)
         self._first, self._repeated = [], []
         if len(passes) < 2:
             return passes[0] if passes else NONE
-        self.between += 0 < stepped_after < len(passes)
         samples = [0 if self._mixed else each.samples for each in passes]
         numbers = sum(each.numbers for each in passes)
         return Step(len(passes), sum(samples) if all(samples) else 0, max(samples), passes[-1].across, numbers=numbers)

@@ -154,7 +154,7 @@ class TorchTraining:
         if id(optimizer) == self._optimizer:
             self._has_stepped = True
         elif self._passes is not None:
-            self._passes.stepped()
+            self._passes.stepped(id(optimizer))
         if self._own is not None:
             if optimizer not in self._is_beside:
                 held = [id(each) for group in optimizer.param_groups for each in group["params"]]
