@@ -593,7 +593,7 @@ def actor_and_critic() -> Script:
 
 @script("hook")
 def critic_of_one_module() -> Script:
-    """A module of both is called for the actor, whose steps count; its critic steps thrice for each, by other samples."""
+    """The whole is called for the actor, whose steps count; the critic steps thrice for each, by other samples."""
     model = nn.Sequential(net(WIDTH), net(1))
     of_actor, of_critic = sgd(model[0]), sgd(model[1])
     yield stated(model, of_actor)
