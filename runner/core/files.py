@@ -22,6 +22,7 @@ _LOCAL = frozenset((
     0x01021994, 0x858458F6, 0x794C7630, 0x4D44, 0x5346544E,  # tmpfs, ramfs, overlayfs, vfat, ntfs
     0x3153464A, 0x52654973, 0xCA451A4E, 0xF15F,  # jfs, reiserfs, bcachefs, ecryptfs
 ))  # fmt: skip
+TRUSTS = "RUNNER_TRUST=NAME,... trusts accounts of the site"  # the end of a fix (exchangeable_by)
 _STATFS_BYTES = 256  # struct statfs has 120 (x86-64, arm64); f_type comes first, a long
 _ATTEMPTS = 5
 _MOST_ON_THE_WAY = 1000  # names: links may lead in circles

@@ -78,7 +78,7 @@ def check_settings(file: Path) -> Path:
     """
     with suppress(OSError):
         if file.is_file() and files.may_be_strangers(file):
-            fix = "name one of your own; RUNNER_TRUST=NAME,... trusts accounts of the site"
+            fix = f"name one of your own; {files.TRUSTS}"
             what = "these settings are another user's, or may become so, where all may write"
             raise RefusedError(what, where=str(file), fix=fix)
     return file
@@ -196,7 +196,7 @@ def _check_found(directory: Path, _user: int, what: str, variable: str, *, made:
         if not whose and files.others_may_write(directory.stat()):
             whose = "everybody's to write to"
     if whose:
-        fix = f"set {variable} to one of your own; RUNNER_TRUST=NAME,... trusts accounts of the site"
+        fix = f"set {variable} to one of your own; {files.TRUSTS}"
         raise RefusedError(f"{what} is {whose}: what is there could be another user's", where=str(directory), fix=fix)
 
 

@@ -68,7 +68,7 @@ def environment_of_directory(root: Path) -> Environment | None:
         return None
     if root.stat().st_uid == os.geteuid() and files.may_be_strangers(python):  # a colleague's is as it is named
         what = "it leads to where all may write, to what may be another user's by now"
-        fix = "make the environment anew, by a Python of your own; RUNNER_TRUST=NAME,... trusts accounts of the site"
+        fix = f"make the environment anew, by a Python of your own; {files.TRUSTS}"
         raise RefusedError(what, where=str(python), fix=fix)
     prefix, version = _answer(python)
     return _of(root, version) if os.path.realpath(prefix) == os.path.realpath(root) else None
@@ -185,7 +185,7 @@ def check_setup(setup: Setup, lines: Iterable[Iterable[str]] = ()) -> None:
     words = (word for word in chain(named, *lines) if not _OF_DATA.match(word))
     for path in (Path(name) for word in words for name in paths.within(word)):
         if files.may_be_strangers(path):
-            fix = "name one of your own in the site's setup; RUNNER_TRUST=NAME,... trusts accounts of the site"
+            fix = f"name one of your own in the site's setup; {files.TRUSTS}"
             raise RefusedError("what is there runs as you, and may be another user's", where=str(path), fix=fix)
 
 

@@ -669,7 +669,7 @@ def check_place(directory: Path, *, made: bool = False) -> None:
     """Refuse a place where others could exchange a job's script before it is started. Raises OSError, UsageError."""
     if whose := files.exchangeable_by(directory, made=made):
         what = f"this directory is {whose}: another user could exchange what your job is started from"
-        fix = "name a directory of your own: --runs, or --write, DIR; RUNNER_TRUST=NAME,... trusts accounts of the site"
+        fix = f"name a directory of your own: --runs, or --write, DIR; {files.TRUSTS}"
         raise UsageError(what, where=str(directory), fix=fix)
 
 

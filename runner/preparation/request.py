@@ -253,7 +253,7 @@ def check_directory(record: RequestRecord, what: str) -> None:
     for path in _named(request):
         if (whose := files.exchangeable_by(path, used=True)) and _of_whom(f"{path}: {whose}") not in were:
             became = f"this is {whose}, since {what} was submitted: it would run as you, or be mounted"
-            fix = "submit anew, with what you mean; RUNNER_TRUST=NAME,... trusts accounts of the site"
+            fix = f"submit anew, with what you mean; {files.TRUSTS}"
             raise RefusedError(became, where=str(path), fix=fix)
 
 

@@ -244,7 +244,7 @@ def _host_faults(plan: Plan, run: str, token: str, answers: Mapping[str, Sequenc
         fix = "name a directory of a file system that every host shares, with --runs"
         yield f"it does not see the run directory {run}", fix
     elif "exchangeable" in answers:
-        fix = "name a directory, with --runs, that is your own on every host; RUNNER_TRUST=NAME,... trusts accounts"
+        fix = f"name a directory, with --runs, that is your own on every host; {files.TRUSTS}"
         yield f"another user could exchange the run directory {run} there", fix
     image, size = plan.image, answers.get("image", [""])[0]
     if image.path and size in ("", "0"):
