@@ -211,10 +211,12 @@ class Campaign:
         return gone
 
     def gaps(
-        self, log: Log, runs: Mapping[str, Sequence[Run]], gone: Mapping[str, Mapping[str, str]]
+        self, log: Log, runs: Mapping[str, Sequence[Run]], gone: Mapping[str, Mapping[str, str]], asked: str = STUDY
     ) -> tuple[str, ...]:
-        """What cannot be shown, and what is wrong with the log that says so, a sentence each; arguments as ``gone``."""
-        unnoted = log.unnoted(runs)
+        """What cannot be shown, and what is wrong with the log that says so, a sentence each; arguments as ``gone``.
+        ``asked``: the question's file; a sweep's log has no run that was refused.
+        """
+        unnoted = log.unnoted(runs) if asked == STUDY else []
         if unnoted:  # who held it until now has noted them
             unnoted = [] if self.is_held else self.log().unnoted(runs)
         trouble = log.trouble
@@ -223,8 +225,8 @@ class Campaign:
         gaps = [f"{key}: {why}" for key, each in gone.items() for why in each.values()]
         gaps += [f"its log of launches {trouble}"] if trouble and (self.is_logged or trouble != _GONE) else []
         question = next((line.question for line in log.lines if line.question), "")
-        if question not in ("", sha256(Run(self.path).content(STUDY))):
-            gaps.append(f"its {STUDY} is not the one that it was begun with")
+        if question not in ("", sha256(Run(self.path).content(asked))):
+            gaps.append(f"its {asked} is not the one that it was begun with")
         gaps += ["its log of launches was lost, and begun anew"] if any(e.event == "lost" for e in log.lines) else []
         if self.is_logged and not trouble:
             gaps += [f"{key}: its log of launches does not have the run {run.run_id}" for key, run in unnoted]
@@ -386,10 +388,9 @@ def gaps_of(path: Path) -> tuple[str, ...]:
             runs = {launch.key: campaign.runs(launch.key) for launch in study.launches}
             return campaign.gaps(log, runs, campaign.gone(log, runs))
         if (sweep := Run(path).read(SWEEP, Sweep)) is not None:
-            if sweep.is_chain:
-                return ()
-            gone = campaign.gone(campaign.log(), {key: campaign.runs(key) for key in sweep.runs})
-            return tuple(f"{key}: {why}" for key, each in gone.items() for why in each.values())
+            log = campaign.log()
+            runs = {key: campaign.runs(key) for key in sweep.runs}
+            return () if sweep.is_chain else campaign.gaps(log, runs, campaign.gone(log, runs), SWEEP)
     return ("its study cannot be read",)
 
 

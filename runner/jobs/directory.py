@@ -147,7 +147,7 @@ class _Submission(_File[Submitted]):
 
     def __get__(self, run: Run, owner: type[Run]) -> Submitted | None:
         record = super().__get__(run, owner)
-        if record is not None and record.place and not (Path(record.place).parent / SCRIPT).is_file():
+        if record and record.place and not (record.job_id or (Path(record.place).parent / SCRIPT).is_file()):
             return msgspec.structs.replace(record, refused=record.refused or "its array was not submitted")
         if record is None or not record.by_attempt:
             return record
@@ -324,9 +324,10 @@ class Run:
 
     @property
     def _in_sweep(self) -> Path | None:
-        """Its directory where that lies in a sweep's."""
-        is_there = self.path.parent.parent.name == LAUNCHES and (self.path.parents[2] / SWEEP).is_file()
-        return self.path if is_there else None
+        """Its directory in the sweep that it is of, also of a copy elsewhere; None where there is none."""
+        path = self.path if is_linked(self) else self.ran_in
+        is_there = path.parent.parent.name == LAUNCHES and (path.parents[2] / SWEEP).is_file()
+        return path if is_there else None
 
     def of_study(self, seen: Studies | None = None) -> OfStudy:
         """What its study says of its figure; nothing where it is of none. ``seen``: what was read for other runs, and

@@ -7,7 +7,6 @@ its code. A new doubt is one row of ``DOUBTS``: every way out has it then.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -223,12 +222,12 @@ def shared_doubts(
         without: codes of doubts that do not count for what is made of the figures.
     """
     known = [figure for figure in figures if figure is not None]
-    words: dict[str, Counter[str]] = {}
+    words: dict[str, dict[str, None]] = {}
     for doubt in (doubt for figure in known for doubt in figure.doubts):
-        words.setdefault(doubt.code, Counter())[doubt.words] += 1
+        words.setdefault(doubt.code, {})[doubt.words] = None
     order = {code: place for place, code in enumerate(DOUBTS)}
     return tuple(
-        Doubt(code, _with_count("; ".join(each), each.total(), len(known), noun))
+        Doubt(code, _with_count("; ".join(each), sum(figure.has(code) for figure in known), len(known), noun))
         for code, each in sorted(words.items(), key=lambda item: order.get(item[0], len(order)))
         if code not in without
     )

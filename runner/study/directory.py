@@ -22,7 +22,7 @@ from runner.core.errors import UsageError
 from runner.core.invocation import PROGRAM
 from runner.core.text import counted, first_of
 from runner.jobs import lookup
-from runner.jobs.campaign import Campaign
+from runner.jobs.campaign import Campaign, gaps_of
 from runner.jobs.directory import CHAIN_END, LAUNCHES, STUDY, SWEEP, Run, is_own, make_root
 from runner.model.job import Sweep
 from runner.model.study import Study
@@ -66,12 +66,6 @@ class SweepDirectory(Campaign):
         )
 
     @property
-    def lost(self) -> tuple[str, ...]:
-        """What was launched, and is no run any more, a sentence each."""
-        gone = self.gone(self.log(), {key: self.runs(key) for key in self.sweep.runs})
-        return tuple(why for each in gone.values() for why in each.values())
-
-    @property
     def missing(self) -> str:
         """A sentence on the runs that were not submitted, or are lost; empty where there are none, or they may still be
         submitted.
@@ -82,8 +76,8 @@ class SweepDirectory(Campaign):
         lacks = [key for key in self.sweep.runs if key not in there]
         if not lacks or self.is_held:
             return ""
-        if lost := self.lost:
-            return f"{self.path.name}: {first_of(lost, _MOST, '; ')}"
+        if gaps := gaps_of(self.path):
+            return f"{self.path.name}: {first_of(gaps, _MOST, '; ')}"
         records = (run.submitted for key in lacks for run in self.runs(key))
         why = next((record.refused for record in records if record and record.refused), "that was ended before")
         count = f"{len(lacks)} of {counted(len(self.sweep.runs), 'run')} of {self.path.name}"

@@ -14,6 +14,7 @@ from runner.figures.bundle.making import StudyToBundle, make
 from runner.figures.compare.compare import Side
 from runner.figures.compare.launches import MeasuredLaunch, PointLaunches, measured_launch
 from runner.figures.export import exported_run
+from runner.jobs.campaign import gaps_of
 from runner.jobs.comparison import check_launches, identities
 from runner.jobs.directory import LOG, STUDY, Run, Studies
 from runner.jobs.life import Standing, Warn, standing
@@ -43,7 +44,7 @@ def side(text: str) -> Side:
     if "," in name and not Path(name).exists():
         return side_of_runs([each for each in text.split(",") if each])
     if (sweep := find_sweep(name)) is not None:
-        return _side_of_runs(text, sweep.submitted, len(sweep.lost))
+        return _side_of_runs(text, sweep.submitted, len(gaps_of(sweep.path)))
     study = find_subject(name)
     if isinstance(study, Run):
         if chosen:
@@ -147,7 +148,8 @@ def bundle_of(subjects: Sequence[Subject], file: Path, key: Path | None) -> Made
     runs = [run for subject in subjects for run in _measured_runs(subject, looks).values()]
     for run in runs:
         if why := _said_by_its_study(run, looks):
-            raise UsageError(f"{run.run_id}: {why}", fix="bundle the study alone: its bundle says so")
+            fix = "bundle the study alone: its bundle says so" if run.launched_as else "put back what is missing"
+            raise UsageError(f"{run.run_id}: {why}", fix=fix)
     return make(runs, file, key, None)
 
 
@@ -193,7 +195,8 @@ def of_their_studies(runs: Iterable[Run], looks: _Looks) -> Studies:
 def _said_by_its_study(run: Run, looks: _Looks) -> str:
     """What must be said with a run's figure, and its records do not show; empty for nothing."""
     if (own := run.launched_as) is None:
-        return ""
+        gaps = run.of_study().gaps
+        return f"of a sweep with a gap ({gaps[0]})" if gaps else ""
     if (now := _facts_of(own.parents[2], looks)) is None:
         return "its study cannot be read"
     if now.gaps:

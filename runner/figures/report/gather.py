@@ -133,7 +133,7 @@ def _row_of_launch(facts: LaunchFacts, of_study: OfStudy) -> Row:
         arm=launch.arm,
         settings=launch.settings,
         repeat=launch.repeat,
-        figure=figure.labelled(demonstration).doubted(of_study.unequal[launch.key]) if figure else None,
+        figure=figure.beside(of_study, launch.key) if figure else None,
         per_gpu=None if facts.images_per_s is None else facts.images_per_s / max(launch.gpus, 1),
         demonstration=facts.demonstration or demonstration,
         **{name: getattr(facts, name) for name in same},

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from runner.cli.study import facts_lines
 from runner.jobs.directory import NODES, Run
-from runner.model.figure import Doubt, in_words
+from runner.model.figure import Doubt, Figure, in_words, shared_doubts
 from runner.model.job import ExitMarker, JobState
 from runner.model.plan import LaunchPlace
 from runner.model.records import StartRecord
@@ -206,6 +206,11 @@ def test_an_efficiency_has_the_doubts_of_the_rate_of_one_gpu(tmp_path: Path) -> 
     assert [in_words(each.doubts) for each in gather.facts(of).points] == [
         "forced: too-long", "forced: too-long (1 of 2 launches)",
     ]  # fmt: skip
+
+
+def test_a_doubt_of_several_figures_counts_those_that_have_it() -> None:
+    one = Figure(1.0, "images").doubted([Doubt("unequal", "far apart"), Doubt("unequal", "at once")])
+    assert [in_words(shared_doubts([one, Figure(1.0, "images")]))] == ["far apart; at once (1 of 2 launches)"]
 
 
 @pytest.mark.parametrize(

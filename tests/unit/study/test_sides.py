@@ -16,7 +16,7 @@ from runner.cli import run as runner
 from runner.core.errors import Exit
 from runner.figures.compare.references import against
 from runner.figures.compare.text import reference_lines
-from runner.jobs.directory import LOG, Run, judgements
+from runner.jobs.directory import LOG, Run, index, judgements
 from runner.model.expectation import Reference
 from runner.model.figure import in_words
 from runner.model.job import CommandLine, ExitMarker, Sweep
@@ -256,7 +256,9 @@ def test_what_was_launched_beside_a_run_goes_with_it_out_of_its_study(
     assert call("export", "train", "--format", "reframe").out.count("replaced") == (2 if lacks else 1 if before else 0)
     (point,) = result(call("compare", str(first.path), other.path.name, "--json").out)["points"]
     report = result(call("report", str(first.path), "--json", "-o", str(tmp_path / "page")).out)
-    for made in (report, point["first"], result(call("show", str(first.path), "--json").out)["figure"]):
+    (row, *_) = result(call("report", "train", "--json", "-o", str(tmp_path / "page")).out)["rows"]
+    shown = result(call("show", str(first.path), "--json").out)["figure"]
+    for made in (report, point["first"], row["figure"], shown):
         assert words in in_doubts(made) and ("replaced" in in_doubts(made)) == bool(words)
     for number, subjects in enumerate((["train"], ["train", other.path.name], [str(first.path)])):
         bundle = str(tmp_path / f"{number}.tar")
@@ -331,7 +333,8 @@ def test_a_copy_of_a_run_or_of_a_study_counts_once(name: str, tmp_path: Path, ca
         shutil.rmtree(copy)
 
 
-def test_a_run_of_a_sweep_that_was_removed_may_have_been_slow(tmp_path: Path) -> None:
+@pytest.mark.parametrize("what", ["its run", "its log", "its line", "its number"])
+def test_what_a_sweep_cannot_show_any_more_may_have_been_slow(what: str, tmp_path: Path, call: Call) -> None:
     values = {f"{number}": {"seed": f"{number}"} for number in range(1, 4)}
     sweep = create_sweep(tmp_path, "seeds", Sweep(values, CommandLine(("submit",), "/")), time.time())
     for number, key in enumerate(values):
@@ -339,8 +342,30 @@ def test_a_run_of_a_sweep_that_was_removed_may_have_been_slow(tmp_path: Path) ->
     (point,) = side(str(sweep.path)).points.values()
     assert (sweep.missing, point.not_proven) == ("", 0)
     shutil.rmtree(sweep.runs("2")[0].path)
-    (point,) = side(str(sweep.path)).points.values()
-    assert re.search("its run .* was launched, and its directory is gone", sweep.missing) and point.not_proven == 1
+    log, asked = sweep.path / LOG, sweep.path / "sweep.json"
+    match what:
+        case "its log":
+            log.unlink()
+        case "its line":
+            log.write_bytes(
+                b"".join(line for line in log.read_bytes().splitlines(True) if b'"launch": "2"' not in line)
+            )
+        case "its number":
+            question = json.loads(asked.read_text())
+            question["runs"].pop("2")
+            asked.write_text(json.dumps(question))
+    left = sweep.runs("1")[0]
+    index().mkdir(parents=True, exist_ok=True)
+    (index() / left.run_id).symlink_to(left.path)
+    copy = shutil.copytree(left.path, tmp_path / "copy" / left.run_id)
+    for path in (left.path, copy):
+        (figure,) = json.loads(call("export", str(path), "--format", "json").out)["runs"]
+        assert "gap: its study has" in in_doubts(figure["figure"])
+        refused = call("export", str(path), "--bundle", str(tmp_path / "b.tar"), code=Exit.USAGE)
+        assert "of a sweep with a gap" in refused.err
+    if what == "its run":
+        (point,) = side(str(sweep.path)).points.values()
+        assert re.search("its run .* was launched, and its directory is gone", sweep.missing) and point.not_proven == 1
 
 
 def in_doubts(figure: Any) -> str:

@@ -141,6 +141,13 @@ def test_a_sweep_that_was_killed_before_it_was_submitted_is_shown_as_that(client
     assert (run(["status", "exp"]), run(["wait", "exp"]), run(["cancel", "exp"])) == (Exit.GOOD, Exit.USAGE, Exit.USAGE)
 
 
+def test_a_sweep_that_lies_elsewhere_now_was_submitted(clients: Path, tmp_path: Path) -> None:
+    submit()
+    moved = of(tmp_path).rename(tmp_path / "moved")
+    sweep = find_sweep(str(moved))
+    assert sweep is not None and (len(sweep.submitted), sweep.missing) == (3, "")
+
+
 def test_the_beginning_of_a_sweeps_name_that_another_run_has_too_names_neither(clients: Path, tmp_path: Path) -> None:
     submit()
     assert run([*SLURM[:-5], "ex2", *SLURM[-4:], "--", "true"]) == Exit.GOOD
