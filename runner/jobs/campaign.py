@@ -202,7 +202,9 @@ class Campaign:
         for key, each in runs.items():
             there = {run.run_id: run for run in each}
             for name in launched.get(key, ()):
-                if name not in there or not _is_submitted(there[name]):
+                if name in there and (order := there[name].changed_order):
+                    gone[key][name] = f"its run {name} was launched, and its {order} was changed since"
+                elif name not in there or not _is_submitted(there[name]):
                     is_left = (self.launches(key) / name).is_dir()
                     left = "no record of its job is left" if is_left else "its directory is gone"
                     gone[key][name] = f"its run {name} was launched, and {left}"

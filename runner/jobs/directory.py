@@ -392,11 +392,16 @@ class Run:
             raise self._changed(name)
         return value
 
+    @property
+    def changed_order(self) -> str:
+        """The file of one of its orders that was changed since it was submitted; empty for none."""
+        contents = ((name, self.content(name)) for name in _ORDERS)
+        return next((name for name, content in contents if content and self._is_changed_order(name, content)), "")
+
     def check_orders(self) -> None:
         """Of a run that was moved, too. Raises OSError: one of its orders was changed."""
-        for name in _ORDERS:
-            if (content := self.content(name)) and self._is_changed_order(name, content):
-                raise self._changed(name)
+        if name := self.changed_order:
+            raise self._changed(name)
 
     def _changed(self, name: str) -> OSError:
         return OSError(errno.EKEYREJECTED, "changed since the run was submitted", str(self.path / name))

@@ -99,20 +99,18 @@ def look(study: StudyDirectory, answers: Answers | None = None) -> Look:
     log = study.log()  # before the runs: each that it has was made before it was noted
     launched, runs = log.launched, {launch.key: study.runs(launch.key) for launch in study.study.launches}
     gone = study.gone(log, runs)
-    unjudged = without_verdict(run for each in runs.values() for run in each)
+    present = {key: [run for run in each if run.run_id not in gone.get(key, ())] for key, each in runs.items()}
+    unjudged = without_verdict(run for each in present.values() for run in each)
     if answers and any(run.has_marker for run in unjudged):
         answers.clear()
     known = states(unjudged, answers)
     made: dict[str, list[Attempt]] = {}
-    for key, each in runs.items():
-        present = (attempt_of(run, known.get(run.path)) for run in each if run.run_id not in gone[key])
+    for key, each in present.items():
         # What is gone counts, and proves nothing.
-        made[key] = [
-            Attempt(Run(study.launches(key) / name), "not-proven", why, is_gap=True) for name, why in gone[key].items()
-        ]
-        in_log = (
-            dataclasses.replace(each, place=log.place(key, each.run.run_id)) for each in present if each is not None
-        )
+        lost = gone.get(key, {}).items()
+        made[key] = [Attempt(Run(study.launches(key) / name), "not-proven", why, is_gap=True) for name, why in lost]
+        attempts = (attempt for run in each if (attempt := attempt_of(run, known.get(run.path))) is not None)
+        in_log = (dataclasses.replace(attempt, place=log.place(key, attempt.run.run_id)) for attempt in attempts)
         made[key] += sorted(in_log, key=lambda each: each.place)
     own = only_own(study.study, made, launched if log.lines else None)
     alike = only_first_program(study.study.launches, own)
@@ -133,7 +131,7 @@ def facts(study: StudyDirectory, seen: Look | None = None) -> StudyFacts:
     asked = study.study
     last = {key: attempt for key, each in made.items() if (attempt := decisive(each)) is not None}
     proven = {key: each.run for key, each in last.items() if each.state == "proven"}
-    runs = [attempt.run for each in made.values() for attempt in each]
+    runs = [attempt.run for each in made.values() for attempt in each if not attempt.is_gap]
     known = {study.path: OfStudy(gaps)}
     launches = _labelled(_launch_facts(launch, made.get(launch.key, ()), known) for launch in asked.launches)
     demonstration = _demonstration(launches)
@@ -517,7 +515,7 @@ def without_figure(seen: Look) -> tuple[Span, ...]:
     that its own say nothing of an end that no record has.
     """
     made = ((each, decisive(every)) for every in seen.attempts.values() for each in every)
-    runs = (each.run for each, counts in made if each.state != "proven" or each != counts)
+    runs = (each.run for each, counts in made if not each.is_gap and (each.state != "proven" or each != counts))
     whole = (run for run in runs if run.marker is not None or run.ran_in == run.path)
     known = ((run, times_s) for run in whole if (times_s := began_and_ended_s(run)) is not None)
     return tuple(Span(run.run_id, *times_s, tuple(_nodes(run, run.plan))) for run, times_s in known)
@@ -569,7 +567,7 @@ def _launch_facts(launch: Launch, made: Sequence[Attempt], studies: Studies) -> 
     attempt = decisive(made)
     if attempt is None:
         return LaunchFacts(launch, "missing")
-    run, plan = attempt.run, attempt.run.plan
+    run, plan = attempt.run, None if attempt.is_gap else attempt.run.plan  # of a gap, what is there may be changed
     verdict = attempt.verdict if attempt.state == "proven" else None
     batch = batch_of(run) if verdict and verdict.unit != "steps" else Batch()
     device = device_of(run.records.start(0), run.records.report(0)) if verdict and launch.gpus == 1 else ""

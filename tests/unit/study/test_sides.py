@@ -333,6 +333,22 @@ def test_a_copy_of_a_run_or_of_a_study_counts_once(name: str, tmp_path: Path, ca
         shutil.rmtree(copy)
 
 
+@pytest.mark.parametrize("name", ["plan.json", "job.json"])
+def test_a_run_that_was_changed_hides_no_other_of_its_study(name: str, tmp_path: Path, call: Call) -> None:
+    of = launched(tmp_path, "train", {"": 1.0}, settings=((),))
+    first, second, _third = (of.runs(launch.key)[0] for launch in of.study.launches)
+    index().mkdir(parents=True, exist_ok=True)
+    (index() / second.run_id).symlink_to(second.path)
+    second.write(name, record := second.read(name, dict) or {"job_id": "7"})
+    (second.path / name).write_text(json.dumps({**record, "more": 1}))
+    words = f"its run {second.run_id} was launched, and its {name} was changed since"
+    for command in (["status"], ["wait"], ["show"], ["report", "-o", str(tmp_path / "page")]):
+        assert "its study has 1 gap" in call(*command, str(first.path)).out, command
+    assert words in call("status", "train").out
+    (point,) = result(call("status", "train", "--json").out)["points"]
+    assert point["proven"] == 2
+
+
 @pytest.mark.parametrize("what", ["its run", "its log", "its line", "its number"])
 def test_what_a_sweep_cannot_show_any_more_may_have_been_slow(what: str, tmp_path: Path, call: Call) -> None:
     values = {f"{number}": {"seed": f"{number}"} for number in range(1, 4)}
