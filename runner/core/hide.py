@@ -47,10 +47,18 @@ _OF_CODE = (
 # (pytorch:25.02-py3@sha256:...).
 # A password may hold a raw "@": all up to the last one before the path is hidden.
 _USER_INFO = r"(?P<scheme>\w:/{1,2})[^/\s'\"]{0,999}@(?!sha256:)|[^/\s'\"@:=]+:[^/\s'\"]{1,999}@(?!sha256:)"
-# A name that says that its value is secret: of a variable, an option, a header. Not "tokenizer", "author" or "passes".
+# A name that says that its value is secret: of a variable, an option, a header. Not "tokenizer", "author" or "passes",
+# nor what stands for something in a text ("pad_token").
 _SECRET_NAME = (
-    r"[\w.-]*(?:passw|passphrase|pass(?![a-z])|[_.-]pwd|secret|token(?!iz)|cred(?:ential|s)|jwt|cookie|bearer"
+    r"[\w.-]*(?:passw|passphrase|pass(?![a-z])|[_.-]pwd|secret|(?<!\b(?:pad|eos|bos|unk|cls|sep)[-_])(?<!\bmask[-_])"
+    r"token(?!iz)|cred(?:ential|s)|jwt|cookie|bearer"
     r"|auth(?![a-z])|(?:api|access|private|auth|account|encryption)[-_]?key)[\w.-]*"
+)
+# A number of something, as of tokens: of such names a secret is more than a short number.
+_NUMBER = (
+    r"(?is)(?!.*(?:passw|passphrase|sshpass|pwd|secret|cred|jwt|cookie|bearer|key))(?:--?)?"
+    r"(?:[\w.-]*token[\w.-]*|(?:[\w.-]*[.])?(?:n|num|max|min)[-_.][\w.-]*)['\"]?(?:\s*[=:]\s*|\s+)"
+    r"(?P<quote>['\"]?)(?:\d[\d.]{0,8}(?:e[+-]?\d{1,2})?[kmb]?|true|false|none)(?P=quote)[,}\]]*"
 )
 _VALUE = r"(?:'[^']*'|\"[^\"]*\"|[^\s'\";&|]+)"
 _SECRET = (
@@ -85,9 +93,18 @@ def hidden(text: str) -> str:
     return re.sub(_USER_INFO, r"\g<scheme>***@", text)
 
 
-def is_secret_name(name: str) -> bool:
-    """Whether the name of a variable says that its value is secret."""
-    return re.fullmatch(_SECRET_NAME, name, re.IGNORECASE) is not None
+def is_secret(name: str, value: str) -> bool:
+    """Whether the name of a variable says that this value is secret."""
+    return re.fullmatch(_SECRET_NAME, name, re.IGNORECASE) is not None and not _is_number(f"{name}={value}")
+
+
+def hidden_variable(name: str, value: str) -> str:
+    """The value of a variable: ``***`` of a secret one, else as ``hidden_value``."""
+    return REDACTED if is_secret(name, value) else hidden_value(value)
+
+
+def _is_number(assignment: str) -> bool:
+    return re.fullmatch(_NUMBER, assignment) is not None
 
 
 def hidden_command(words: Sequence[str]) -> tuple[str, ...]:
@@ -99,11 +116,11 @@ def hidden_command(words: Sequence[str]) -> tuple[str, ...]:
 
 
 def _hidden_word(before: str, word: str) -> str:
-    if re.fullmatch(_SECRET_OPTION, before):
-        return "***"
+    if re.fullmatch(_SECRET_OPTION, before) and not _is_number(f"{before} {word}"):
+        return REDACTED
     if not re.fullmatch(_SCRIPT_OPTION, before) and (whole := re.fullmatch(_WHOLE, word)):
-        return f"{whole['name']}***"
-    return re.sub(_SECRET, r"\g<name>***", hidden_value(word))
+        return word if _is_number(word) else f"{whole['name']}{REDACTED}"
+    return re.sub(_SECRET, lambda at: at[0] if _is_number(at[0]) else f"{at['name']}{REDACTED}", hidden_value(word))
 
 
 def hidden_value(text: str) -> str:

@@ -21,7 +21,7 @@ import msgspec
 
 from runner.core.errors import UsageError
 from runner.core.files import sha256, tree_hash
-from runner.core.hide import hidden_command, hidden_value, is_secret_name
+from runner.core.hide import hidden_command, hidden_value, hidden_variable, is_secret
 from runner.core.text import first_of, rate
 from runner.jobs import inputs
 from runner.jobs.code_record import changes_in, is_documentation, is_source
@@ -237,7 +237,9 @@ def image_text(image: PlannedImage) -> str:
 
 
 def _program_env(ran: Ran) -> tuple[tuple[str, str], ...]:
-    return tuple(pair for pair in ran.plan.env if not inputs.names_a_launch(pair[0]))
+    """As a bundle has it."""
+    env = (pair for pair in ran.plan.env if not inputs.names_a_launch(pair[0]))
+    return tuple((name, hidden_variable(name, value)) for name, value in env)
 
 
 def _without_fabric(env: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
@@ -586,7 +588,7 @@ def _environment(first: Plan, second: Plan) -> Iterator[Difference]:
     """Secret values are not shown, nor users and passwords in URLs: only that they differ."""
     one, two = (dict(plan.env) | dict.fromkeys(plan.unset, "taken away") for plan in (first, second))
     for difference in _mapping("environment", one, two):
-        if is_secret_name(difference.key):
+        if any(is_secret(difference.key, each.get(difference.key, "")) for each in (one, two)):
             shown = ["***" if difference.key in each else NONE for each in (one, two)]
             another = "*** (another value)" if shown == ["***", "***"] else shown[1]
             yield msgspec.structs.replace(difference, first=shown[0], second=another)

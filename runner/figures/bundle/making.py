@@ -12,7 +12,7 @@ from typing import Any, Final
 from runner.core import files
 from runner.core.errors import NotProvenError, UsageError
 from runner.core.files import sha256
-from runner.core.hide import REDACTED, hidden_command, hidden_value, is_secret_name, redacted
+from runner.core.hide import REDACTED, hidden_command, hidden_value, is_secret, redacted
 from runner.core.paths import check_output
 from runner.figures.bundle import bag, signature
 from runner.figures.bundle.bag import files_of
@@ -43,7 +43,7 @@ def secrets_of(plan: Plan, least: int = _LEAST_LENGTH) -> tuple[str, ...]:
     """Values of the job's secret variables and arguments, also as scripts and JSON quote them; the longest first.
     ``least``: characters of the shortest.
     """
-    values = [value for name, value in plan.env if is_secret_name(name)]
+    values = [value for name, value in plan.env if is_secret(name, value)]
     values += [
         word.removeprefix(before)  # all of it, or what follows --api-key=
         for word, shown in zip(plan.program, hidden_command(plan.program), strict=True)
@@ -102,7 +102,7 @@ def _quoted(value: str) -> Iterator[str]:
 
 
 def _by_name(name: str, value: Any, secrets: Sequence[str]) -> Any:
-    if isinstance(value, str) and value and is_secret_name(name) and name not in _NO_SECRET:
+    if isinstance(value, str) and value and name not in _NO_SECRET and is_secret(name, value):
         return REDACTED
     return redacted_json(value, secrets, name)
 
@@ -145,7 +145,9 @@ def make(runs: Sequence[Run], file: Path, key: Path | None = None, study: StudyT
         together = None
         if study is not None:
             secrets = secrets_of(runs[0].needed_plan())
-            (data / STUDY).write_bytes(redacted_file(STUDY, study.question, secrets))
+            question = redacted_file(STUDY, study.question, secrets)
+            _check_settings(study.question, question)
+            (data / STUDY).write_bytes(question)
             if study.log is not None:
                 (data / LOG).write_bytes(study.log)
             ids = {each: run.run_id for each, run in study.runs.items()}
@@ -163,6 +165,14 @@ def make(runs: Sequence[Run], file: Path, key: Path | None = None, study: StudyT
     return MadeBundle(
         str(file), file.stat().st_size, sha256(tags[bag.TAG_MANIFEST]), key is not None, bundled, together
     )
+
+
+def _check_settings(question: bytes, clean: bytes) -> None:
+    """Raises NotProvenError: settings of a study are told apart by what is taken out."""
+    before, after = ({repr(each) for each in json.loads(content)["settings"]} for content in (question, clean))
+    if len(after) < len(before):
+        what = "settings of the study are told apart by values that a bundle hides, as their names are those of secrets"
+        raise NotProvenError(what, where=", ".join(sorted(after)), fix="bundle its runs, one by one")
 
 
 def check_replaceable(file: Path) -> None:

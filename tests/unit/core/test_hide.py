@@ -9,7 +9,7 @@ from gpu_runner_inside.launcher.environment import recorded
 
 from runner.cli import run
 from runner.core.errors import Exit
-from runner.core.hide import hidden, hidden_command, is_secret_name, redacted
+from runner.core.hide import hidden, hidden_command, is_secret, redacted
 
 
 @pytest.mark.parametrize(
@@ -69,6 +69,11 @@ def test_no_error_repeats_a_password(words: list[str], capfd: pytest.CaptureFixt
             ["x", "hydra.secret.value=***", "++db.password=***"],
         ),
         (["sh", "-c", "SSHPASS=planted MYSQL_PWD=planted x"], ["sh", "-c", "SSHPASS=*** MYSQL_PWD=*** x"]),
+        (["x", "--token", "1234567890", "--pass", "1"], ["x", "--token", "***", "--pass", "***"]),
+        (
+            ["x", "--max-tokens", "2048", "--tokens=4k", '{"num_tokens": 5, "token": "planted"}', "--pad-token", "<p>"],
+            ["x", "--max-tokens", "2048", "--tokens=4k", '{"num_tokens": 5, "token": ***}', "--pad-token", "<p>"],
+        ),
         (["x", "--author", "me", "--passes=2", "PWD=/home/u"], ["x", "--author", "me", "--passes=2", "PWD=/home/u"]),
         (["login", f"hf_{'planted0' * 4}"], ["login", "***"]),
         (["pip", "install", "https://me:planted@host/x"], ["pip", "install", "https://***@host/x"]),
@@ -84,9 +89,11 @@ def test_variables_that_a_job_does_not_record_are_hidden_elsewhere_too() -> None
     """The launcher, which must run where there is nothing but Python, has the wider list."""
     names = ("SSHPASS", "MYSQL_PWD", "SLURM_JWT", "HF_TOKEN", "WANDB_API_KEY", "DB_PASSWORD", "REGISTRY_AUTH",
              "A_COOKIE", "AWS_CREDENTIALS", "TLS_PRIVATE_KEY", "CLIENT_SECRET", "PASSPHRASE")  # fmt: skip
-    assert all(map(is_secret_name, names))
+    assert all(is_secret(name, "planted") for name in names)
     assert not recorded({f"NCCL_{name}": "planted" for name in names})
-    assert not any(map(is_secret_name, ("PWD", "OLDPWD", "PATH", "TOKENIZERS_PARALLELISM", "NCCL_DEBUG", "AUTHOR")))
+    others = ("PWD", "OLDPWD", "PATH", "TOKENIZERS_PARALLELISM", "NCCL_DEBUG", "AUTHOR", "PAD_TOKEN")
+    assert not any(is_secret(name, "planted") for name in others)
+    assert [is_secret("MAX_TOKENS", value) for value in ("131072", "1e6", "4k", "planted")] == [False] * 3 + [True]
 
 
 KEY = "+-----BEGIN RSA PRIVATE KEY-----\n+MIIplanted\n+-----END RSA PRIVATE KEY-----\n"

@@ -333,6 +333,20 @@ def test_a_copy_of_a_run_or_of_a_study_counts_once(name: str, tmp_path: Path, ca
         shutil.rmtree(copy)
 
 
+@pytest.mark.parametrize(("name", "values"), [("max-tokens", ("2048", "131072")), ("auth-token", ("ab", "cd"))])
+def test_settings_that_a_bundle_hides_are_not_one(
+    name: str, values: tuple[str, str], tmp_path: Path, call: Call
+) -> None:
+    launched(tmp_path, "train", {"": 1.0}, settings=tuple(((name, value),) for value in values))
+    file, is_number = str(tmp_path / "b.tar"), values[0].isdigit()
+    made = call("export", "train", "--bundle", file, code=Exit.GOOD if is_number else Exit.NOT_PROVEN)
+    if not is_number:
+        assert "told apart by values that a bundle hides" in made.err
+        return
+    points = result(call("verify", file, "--json").out)["study"]["points"]
+    assert [each["settings"] for each in points] == [[[name, value]] for value in values]
+
+
 @pytest.mark.parametrize("name", ["plan.json", "job.json"])
 def test_a_run_that_was_changed_hides_no_other_of_its_study(name: str, tmp_path: Path, call: Call) -> None:
     of = launched(tmp_path, "train", {"": 1.0}, settings=((),))
