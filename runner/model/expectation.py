@@ -110,6 +110,7 @@ class AgainstReference(msgspec.Struct, frozen=True):
         judgement: ``below`` (exit 7): the interval, or the figure where there is none, lies wholly below ``at_least``;
             ``cannot tell`` (exit 9): the interval holds it.
         above: it lies wholly above ``at_most``. doubts: about the runs' figures.
+        settings: ``NAME=VALUE`` of the point in its study.
     """
 
     runs: tuple[str, ...]
@@ -128,6 +129,7 @@ class AgainstReference(msgspec.Struct, frozen=True):
     judgement: Judgement
     above: bool
     doubts: tuple[Doubt, ...] = ()
+    settings: tuple[str, ...] = ()
 
 
 class Compared(msgspec.Struct, frozen=True):

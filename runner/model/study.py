@@ -355,7 +355,7 @@ class StudyFacts(msgspec.Struct, frozen=True):
     def of_figures(self) -> OfStudy:
         """What it says of the figures of its runs."""
         points = {each.launch.key: (each.launch.gpus, each.launch.arm, each.launch.settings) for each in self.launches}
-        lacks = Counter(points[each.launch.key] for each in self.launches if each.state != "proven")
+        lacks = Counter(points[each.launch.key] for each in self.launches if each.state == "not-proven")
         unequal = {(each.gpus, each.arm, each.settings): each.unequal for each in self.points}
         return OfStudy(
             self.gaps,

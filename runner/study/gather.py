@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from runner.core.errors import UnknownStateError
+from runner.core.errors import UnknownStateError, UsageError
 from runner.core.invocation import PROGRAM
 from runner.core.text import gpus_text, percent
 from runner.figures.compare.launches import device_of
@@ -66,6 +66,7 @@ from runner.statistics.single_gpus import launches_of_size, log_rates, single_gp
 from runner.study import one_allocation
 from runner.study.attempts import Attempt, attempt_of, decisive, states, without_verdict
 from runner.study.directory import StudyDirectory, ids, index, read
+from runner.study.plan import is_whole
 from runner.study.sameness import TWICE, only_first_program, only_own, run_differences
 
 _SHORTEST_S, _LONGEST_S = 0.5, 10.0  # between two looks of one that waits
@@ -171,7 +172,12 @@ def figures(
 ) -> tuple[tuple[PointFacts, ...], tuple[Loss, ...], tuple[str, ...]]:
     """Points and losses of a study from the runs that its launches are proven by, by the launch's key, and what its log
     says beside them. ``others``: when runs without a figure ran. No scheduler is queried: these runs were judged.
+
+    Raises:
+        UsageError: two launches are one, as where their settings were edited, or are hidden as secrets are.
     """
+    if not is_whole(study):
+        raise UsageError("two of its launches are one, or one is not of its sizes, arms and settings")
     runs = {launch.key: proven[launch.key] for launch in study.launches if launch.key in proven}
     noted = read_log(log or b"")
     made = {

@@ -17,7 +17,9 @@ from msgspec.structs import replace
 from runner import __version__
 from runner.core.errors import NotProvenError, RunnerError
 from runner.core.files import sha256
+from runner.core.hide import REDACTED
 from runner.core.text import counted, gpus_text
+from runner.jobs.campaign import read_log
 from runner.jobs.comparison import FIX, copy_among, identities
 from runner.jobs.device_state import disturbance
 from runner.jobs.directory import PLAN, SCRIPT, VERDICT, Run
@@ -201,7 +203,8 @@ def proven_study(
         NotProvenError: the question cannot be read, a run is not of its launch, or a run is of no launch.
     """
     try:
-        study = msgspec.convert(json.loads((data / STUDY).read_bytes()), Study)
+        question = (data / STUDY).read_bytes()
+        study = msgspec.convert(json.loads(question), Study)
     except (OSError, ValueError, RecursionError, msgspec.ValidationError):
         raise NotProvenError("the study's question cannot be read", where=STUDY) from None
     proven = {key: InBundle(data / RUNS / run) for key, run in runs.items() if run}
@@ -218,6 +221,9 @@ def proven_study(
         points, losses, told = figures(study, proven, log, others)
     except (ArithmeticError, LookupError, ValueError, RunnerError) as error:
         raise NotProvenError(f"no table can be made of the study: {error}", where=STUDY) from None
+    asked = next((line.question for line in read_log(log or b"").lines if line.question), "")
+    if REDACTED.encode() not in question and asked not in ("", sha256(question)):
+        told = (*told, f"its {STUDY} is not the one that it was begun with")
     named = {key: proven[key].run_id if key in proven else "" for key in sorted(launches)}
     doubted = (replace(each, doubts=(*gap_doubts(gaps), *each.doubts)) for each in points)
     return BundledStudy(study.study, named, tuple(doubted), losses, gaps, told, others)

@@ -88,14 +88,16 @@ def compare_with_references(side: Side, margin: float, file: Path) -> Compared:
         UsageError: the file is not valid, or has no reference for any point; two runs are one launch.
     """
     references = read_references(file)
-    every = list(side.points.values())
-    chosen = [(each, own) for each in every if (own := reference_for(each.launches[0], references, file))]
+    every = [(each, settings) for (_gpus, settings), each in side.points.items()]
+    chosen = [
+        (each, own, settings) for each, settings in every if (own := reference_for(each.launches[0], references, file))
+    ]
     if not chosen:
-        raise none_fits(every[0].launches[0], references, file)
-    launches = [launch for point, _ in chosen for launch in point.launches]
+        raise none_fits(every[0][0].launches[0], references, file)
+    launches = [launch for point, *_ in chosen for launch in point.launches]
     check_launches((each.run, each.identity) for each in launches)
     findings = tuple(
-        dict.fromkeys(finding for point, _ in chosen for finding in _repeats("A", beside_each_other(point.launches)))
+        dict.fromkeys(finding for point, *_ in chosen for finding in _repeats("A", beside_each_other(point.launches)))
     )
     return Compared(
         first=side.name,
@@ -103,7 +105,7 @@ def compare_with_references(side: Side, margin: float, file: Path) -> Compared:
         margin=margin,
         fail_below=None,
         points=(),
-        references=() if findings else tuple(against(point, own, file) for point, own in chosen),
+        references=() if findings else tuple(against(point, own, file, settings) for point, own, settings in chosen),
         differences=(),
         demonstration=_demonstration(launches),
         findings=findings,

@@ -126,8 +126,8 @@ def _written(value: str | float | bool) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def against(point: PointLaunches, reference: Reference, file: Path) -> AgainstReference:
-    """Launches of one job against their reference. Pure.
+def against(point: PointLaunches, reference: Reference, file: Path, settings: Setting = ()) -> AgainstReference:
+    """Launches of one job, with these settings in its study, against their reference. Pure.
 
     From 3 launches on, the interval is Student's of the mean of their logarithms; of fewer it is the first one's within
     its run, which says nothing of the next launch.
@@ -159,4 +159,5 @@ def against(point: PointLaunches, reference: Reference, file: Path) -> AgainstRe
         judgement="below" if high < at_least else "good" if low >= at_least else "cannot tell",
         above=at_most is not None and low > at_most,
         doubts=(*point.doubts, *unproven_doubts(point.not_proven)),
+        settings=tuple(f"{key}={value}" for key, value in settings),
     )

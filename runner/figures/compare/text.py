@@ -55,7 +55,8 @@ def reference_lines(each: AgainstReference) -> Iterator[str]:
     if each.low is not None and each.high is not None:
         of_what = f"of {len(each.runs)} launches" if each.interval_of == "launches" else "of this run alone"
         interval = f" (95 %, {of_what}: {span(each.low, each.high, rate)})"
-    figure = f"{counted(len(each.runs), 'launch')} on {gpus_text(each.gpus)}: {rate(each.figure)} {each.unit}{interval}"
+    point = " ".join((gpus_text(each.gpus), *each.settings))
+    figure = f"{counted(len(each.runs), 'launch')} on {point}: {rate(each.figure)} {each.unit}{interval}"
     yield "; ".join(filter(None, (figure, in_words(each.doubts, labelled=True))))
     most = "" if each.at_most is None else f", at most {rate(each.at_most)}"
     known = f"{each.source}, {each.date}"
@@ -106,7 +107,7 @@ def cases(compared: Compared) -> Iterator[Case]:
         result = "skipped" if is_open else _RESULTS.get(point.judgement, "passed")
         yield Case(name, result, tuple(point_lines(point, compared)))
     for each in compared.references:
-        name = f"{gpus_text(each.gpus)}: A against the reference of {each.date}"
+        name = f"{' '.join((gpus_text(each.gpus), *each.settings))}: A against the reference of {each.date}"
         yield Case(name, _RESULTS.get(each.judgement, "passed"), tuple(reference_lines(each)))
     for sentence in compared.missing:
         yield Case(sentence.partition(":")[0], "error" if compared.has_limit else "skipped", (sentence,))

@@ -341,7 +341,7 @@ def test_settings_that_a_bundle_hides_are_not_one(
     file, is_number = str(tmp_path / "b.tar"), values[0].isdigit()
     made = call("export", "train", "--bundle", file, code=Exit.GOOD if is_number else Exit.NOT_PROVEN)
     if not is_number:
-        assert "told apart by values that a bundle hides" in made.err
+        assert "two of its launches are one" in made.err
         return
     points = result(call("verify", file, "--json").out)["study"]["points"]
     assert [each["settings"] for each in points] == [[[name, value]] for value in values]
@@ -436,6 +436,8 @@ FORGED: dict[str, tuple[Any, str]] = {
     "no question": (lambda payload: payload.pop("study.json"), "question cannot be read"),
     "fewer launches wanted": (of_launches(lambda each: each[:3]), "has no such launch"),
     "one launch less wanted": (of_launches(lambda all: [one for one in all if "true-r2" not in one["key"]]), "differs"),
+    "launches of one repeat": (of_launches(lambda each: [one | {"repeat": 1} for one in each]), "launches are one"),
+    "another question": (of_study(created="2026-11-22T00:00:00+00:00"), "study.log differs"),
     "other GPUs": (of_launches(lambda each: [one | {"gpus": 8} for one in each]), "it has GPUs 4, the launch 8"),
     "another site": (of_study(site="elsewhere"), "it has site s"),
     "its log hidden": (of_table(lambda table: table.__delitem__("log")), "study.log differs"),
@@ -506,6 +508,7 @@ def test_points_of_a_study_without_a_reference_are_left_out(
     file.write_text("references:\n" + entry.replace("OPTION", '"true"'))
     (found,) = compared(capsys, "train", "--reference", str(file))["references"]
     assert (found["judgement"], found["interval_of"], len(found["runs"])) == ("good", "launches", 3)
+    assert found["settings"] == ["fp16=true"]
     file.write_text("references:\n" + entry.replace("OPTION", "other"))
     assert runner(["compare", "train", "--reference", str(file)]) == Exit.USAGE
     assert "no reference fits recipe r on 4 GPUs" in capsys.readouterr().err

@@ -192,7 +192,7 @@ def _take_over(optimizer: Any) -> None:
         _begin_for(optimizer)
     elif _state.begun > _MOST_BEGUN:
         old.give_up(
-            f"{_state.begun} optimizers of different parameters took turns before a window was over; fix: "
+            f"optimizers of different parameters took turns {_state.begun} times before a window was over; fix: "
             "runner_meter.start with the model and the optimizer whose steps count"
         )
     else:

@@ -134,6 +134,7 @@ class TorchTraining:
         self._optimizer, self._has_stepped = id(optimizer), False  # not kept alive; in this step
         self._own: set[int] | None = None  # its parameters, from the warm-up's end on
         self._is_beside: Any = weakref.WeakKeyDictionary()  # optimizer -> whether it steps others, too
+        self._shares: Any = weakref.WeakKeyDictionary()  # optimizer -> whether it steps some of these
         self._stepped: Any = None
         if self.parameters and not self.sharded:
             with suppress(ImportError):  # torch before 2.0
@@ -154,11 +155,12 @@ class TorchTraining:
         if id(optimizer) == self._optimizer:
             self._has_stepped = True
         elif self._passes is not None:
-            self._passes.stepped(id(optimizer))
+            if optimizer not in self._shares:
+                self._shares[optimizer] = not {id(each) for each in self.parameters}.isdisjoint(_held_by(optimizer))
+            self._passes.stepped(id(optimizer), shares=self._shares[optimizer])
         if self._own is not None:
             if optimizer not in self._is_beside:
-                held = [id(each) for group in optimizer.param_groups for each in group["params"]]
-                self._is_beside[optimizer] = not self._own.issuperset(held)
+                self._is_beside[optimizer] = not self._own.issuperset(_held_by(optimizer))
             self._steps_beside += self._is_beside[optimizer]
             return
         for group in optimizer.param_groups:
@@ -301,6 +303,10 @@ class TorchTraining:
             self._passes.close()
         if self._stepped is not None:
             self._stepped.remove()
+
+
+def _held_by(optimizer: Any) -> list[int]:
+    return [id(each) for group in optimizer.param_groups for each in group["params"]]
 
 
 def _ranks_of(module: Any) -> float:
