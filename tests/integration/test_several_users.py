@@ -943,6 +943,12 @@ def test_cells_of_notebooks_import_from_a_teams_directory_and_no_strangers(
         code.chmod(mode)
         assert run_as(ALICE, serve._is_strangers, str(code), groups=(GROUP,)) == theirs
     code.chmod(0o755)
+    for above, mode, theirs in ((0, 0o755, False), (0, 0o3777, True), (CAROL, 0o755, True), (ALICE, 0o777, True)):
+        os.chown(place, above, above)
+        place.chmod(mode)
+        assert run_as(ALICE, serve._is_strangers, str(code), groups=(GROUP,)) == theirs, "the group is by that above"
+    place.chmod(0o755)
+    os.chown(place, 0, 0)
     monkeypatch.setattr(grp, "getgrnam", {"lab": SimpleNamespace(gr_gid=GROUP)}.__getitem__)
     for trust, owner in ((f"{CAROL}", CAROL), ("@lab", BOB)):
         os.chown(code, owner, GROUP)

@@ -592,6 +592,20 @@ def actor_and_critic() -> Script:
 
 
 @script("hook")
+def tasks_by_turns() -> Script:
+    """Two optimizers of the same parameters, a task each; the other task has a way of its own through the model."""
+    model = Net()
+    optimizers = sgd(model), sgd(model)
+    yield stated(model, optimizers[0])
+    for _ in range(STEPS):
+        for optimizer, called in zip(optimizers, (model, model.net.forward), strict=True):
+            optimizer.zero_grad()
+            of_batch(called).backward()
+            optimizer.step()
+        yield BATCH
+
+
+@script("hook")
 def critic_of_one_module() -> Script:
     """The whole is called for the actor, whose steps count; the critic steps thrice for each, by other samples."""
     model = nn.Sequential(net(WIDTH), net(1))

@@ -83,8 +83,10 @@ def change_kernels() -> None:
 
 
 def _is_strangers(place: str) -> bool:
-    """As exchangeable_by of runner/core/files.py has it, of the directory itself."""
-    about, login, users, groups = os.stat(place), os.getgid(), {0, os.geteuid()}, {*os.getgroups()}
+    """As exchangeable_by of runner/core/files.py has it: of the directory itself, and by its group of those above, as a
+    directory has its group also by the one in which it was created (setgid).
+    """
+    path, login, users, groups = os.path.realpath(place), os.getgid(), {0, os.geteuid()}, {*os.getgroups()}
     with suppress(KeyError):
         login = pwd.getpwuid(os.geteuid()).pw_gid
     groups.discard(login)
@@ -94,10 +96,19 @@ def _is_strangers(place: str) -> bool:
                 groups.add(int(name[1:]) if name[1:].isdecimal() else grp.getgrnam(name[1:]).gr_gid)
             elif name:
                 users.add(int(name) if name.isdecimal() else pwd.getpwnam(name).pw_uid)
-    of_login = about.st_mode & stat.S_IWGRP and about.st_gid == login and about.st_uid != os.geteuid()
-    if about.st_mode & stat.S_IWOTH or (of_login and login not in groups):
-        return True
-    return about.st_uid not in users and about.st_gid not in groups
+    is_own = is_above = False
+    while True:
+        about = os.stat(path)
+        of_login = about.st_mode & stat.S_IWGRP and about.st_gid == login and about.st_uid != os.geteuid()
+        is_open = about.st_mode & stat.S_IWOTH or (of_login and login not in groups)
+        if is_open and not (is_own and about.st_mode & stat.S_ISVTX):  # what is one's own nobody takes from there
+            return True
+        is_own = about.st_uid in users
+        if path == "/" or (is_own and not is_above):
+            return False
+        if not is_own and about.st_gid not in groups:
+            return True
+        path, is_above = os.path.dirname(path), True
 
 
 class Server:

@@ -126,6 +126,9 @@ def _attach_scaler(module: Any) -> None:
     def step(self: Any, optimizer: Any, *args: Any, **named: Any) -> Any:
         before = _state.ended
         result = original(self, optimizer, *args, **named)
+        counted = None if _state.counted is None else _state.counted()
+        if counted is not None and getattr(optimizer, "param_groups", None) is counted.param_groups:
+            optimizer = counted  # a wrapper of it, such as one that has a schedule
         if _state.ended == before and _state.counts(optimizer):
             _count(optimizer)
         return result
