@@ -592,6 +592,25 @@ def actor_and_critic() -> Script:
 
 
 @script("hook")
+def parameters_replaced() -> Script:
+    """Parameters are put in the places of those that the optimizer had, as where points are split or pruned."""
+    model = net()
+    yield stated(model, optimizer := sgd(model))
+    for step in range(STEPS):
+        if step == 1:
+            with torch.no_grad():
+                for place, layer in enumerate((model[0], model[3])):
+                    layer.weight = nn.Parameter(layer.weight.clone())
+                    optimizer.param_groups[0]["params"][2 * place] = layer.weight
+                    layer.bias = nn.Parameter(layer.bias.clone())
+                    optimizer.param_groups[0]["params"][2 * place + 1] = layer.bias
+        optimizer.zero_grad()
+        of_batch(model).backward()
+        optimizer.step()
+        yield BATCH
+
+
+@script("hook")
 def tasks_by_turns() -> Script:
     """Two optimizers of the same parameters, a task each; the other task has a way of its own through the model."""
     model = Net()

@@ -132,6 +132,8 @@ class TorchTraining:
         self.is_part = 2 * len(self._covered - held) >= len(self._covered) > 0
         self.trained_beside = self._steps_beside = 0
         self._optimizer, self._has_stepped = id(optimizer), False  # not kept alive; in this step
+        self._alive = (lambda: None) if optimizer is None else weakref.ref(optimizer)
+        self._held = () if optimizer is None else _held_by(optimizer)
         self._own: set[int] | None = None  # its parameters, from the warm-up's end on
         self._is_beside: Any = weakref.WeakKeyDictionary()  # optimizer -> whether it steps others, too
         self._shares: Any = weakref.WeakKeyDictionary()  # optimizer -> whether it steps some of these
@@ -163,11 +165,25 @@ class TorchTraining:
                 self._is_beside[optimizer] = not self._own.issuperset(_held_by(optimizer))
             self._steps_beside += self._is_beside[optimizer]
             return
+        is_own = id(optimizer) == self._optimizer
+        if is_own and not {*self._held} < {*_held_by(optimizer)}:  # it was given no more, or others in their place
+            return
         for group in optimizer.param_groups:
             for each in group["params"]:
                 if id(each) not in self._covered and isinstance(each, torch.nn.Parameter):
                     self._covered.add(id(each))
-                    self.trained_beside += each.numel()
+                    if is_own:
+                        self.parameters.append(each)
+                    else:
+                        self.trained_beside += each.numel()
+        if is_own:
+            self._held = _held_by(optimizer)
+
+    @property
+    def are_others(self) -> bool:
+        """Whether the optimizer has others than these, as where points are split or pruned, or further layers join."""
+        optimizer = self._alive()
+        return not self.sharded and optimizer is not None and _held_by(optimizer) != self._held
 
     @property
     def steps_beside(self) -> int:
@@ -305,8 +321,8 @@ class TorchTraining:
             self._stepped.remove()
 
 
-def _held_by(optimizer: Any) -> list[int]:
-    return [id(each) for group in optimizer.param_groups for each in group["params"]]
+def _held_by(optimizer: Any) -> tuple[int, ...]:
+    return tuple(id(each) for group in optimizer.param_groups for each in group["params"])
 
 
 def _ranks_of(module: Any) -> float:
