@@ -245,6 +245,12 @@ def _misfit(study: Study, launch: Launch | None, plan: Plan) -> str:
     ):
         if given != wanted:
             return f"it has {what} {given}, the launch {wanted}"
+    if (
+        (place := plan.launch)
+        and launch.node is not None
+        and (launch.node, launch.device) != (place.first_node, place.first_gpu)
+    ):
+        return f"it ran on GPU {place.first_gpu} of node {place.first_node}"
     if launch.arm.startswith("solo") and launch.gpus != 1:
         return f"one GPU alone has no {gpus_text(launch.gpus)}"
     # A whole batch is divided among the GPUs.
