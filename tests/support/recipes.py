@@ -86,6 +86,7 @@ NOT_CHECKED = {
 BESIDE = {
     "beside_another_process", "by_turns", "actor_and_critic", "adversarial", "adversarial_apart",
     "adversarial_and_stated", "critic_of_one_module", "tasks_by_turns",
+    "head_by_turns",
 }  # fmt: skip
 NOT_SEEN = {"compiled_optimizer_unseen", "parameters_replaced"}
 CHECKPOINTED = {"recomputed", "recomputed_in_part", "recomputed_without_its_holder"}

@@ -289,6 +289,10 @@ class Passes:
         if self._stepped_after is None and (passes or shares):
             self._stepped_after = len(self._first)
 
+    def stepped_apart(self) -> None:
+        """Another optimizer stepped after a backward pass of its own."""
+        self._unseen = True
+
     def _backward_began(self, _gradient: Any) -> None:
         self._open = False
 

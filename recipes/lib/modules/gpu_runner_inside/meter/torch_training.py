@@ -137,6 +137,8 @@ class TorchTraining:
         self._own: set[int] | None = None  # its parameters, from the warm-up's end on
         self._is_beside: Any = weakref.WeakKeyDictionary()  # optimizer -> whether it steps others, too
         self._shares: Any = weakref.WeakKeyDictionary()  # optimizer -> whether it steps some of these
+        self._gradients: Any = weakref.WeakKeyDictionary()  # other optimizer -> one, when the last of both stepped
+        self._apart: Any = None  # a gradient of this one, when another stepped after a backward pass of its own
         self._stepped: Any = None
         if self.parameters and not self.sharded:
             with suppress(ImportError):  # torch before 2.0
@@ -154,7 +156,10 @@ class TorchTraining:
 
     def _before_step(self, optimizer: Any) -> None:
         """See which parameters any optimizer steps."""
-        if id(optimizer) == self._optimizer:
+        is_own = id(optimizer) == self._optimizer
+        if self._passes is not None and self._have_own_passes(optimizer, is_own=is_own):
+            self._passes.stepped_apart()
+        if is_own:
             self._has_stepped = True
         elif self._passes is not None:
             if optimizer not in self._shares:
@@ -165,8 +170,11 @@ class TorchTraining:
                 self._is_beside[optimizer] = not self._own.issuperset(_held_by(optimizer))
             self._steps_beside += self._is_beside[optimizer]
             return
-        is_own = id(optimizer) == self._optimizer
-        if is_own and not {*self._held} < {*_held_by(optimizer)}:  # it was given no more, or others in their place
+        self._cover(optimizer, is_own=is_own)
+
+    def _cover(self, optimizer: Any, *, is_own: bool) -> None:
+        """In the warm-up: of the one that counts also what it was given after its first step."""
+        if is_own and not {*self._held} < {*_held_by(optimizer)}:  # no more, or others in their place
             return
         for group in optimizer.param_groups:
             for each in group["params"]:
@@ -178,6 +186,20 @@ class TorchTraining:
                         self.trained_beside += each.numel()
         if is_own:
             self._held = _held_by(optimizer)
+
+    def _have_own_passes(self, optimizer: Any, *, is_own: bool) -> bool:
+        """Whether another optimizer stepped since this one did, and each after a backward pass of its own: by samples
+        of its own, perhaps. Of one pass for both the gradients stay the same tensors in between.
+        """
+        gradient = _gradient_of(optimizer)
+        if is_own:
+            apart, self._apart = self._apart, None
+            self._gradients = weakref.WeakKeyDictionary({each: _gradient_of(each) for each in self._gradients})
+            return apart is not None and apart() is not gradient()
+        before, self._gradients[optimizer] = self._gradients.get(optimizer), gradient
+        if before is None or before() is not gradient():
+            self._apart = _gradient_of(self._alive())
+        return False
 
     @property
     def are_others(self) -> bool:
@@ -319,6 +341,13 @@ class TorchTraining:
             self._passes.close()
         if self._stepped is not None:
             self._stepped.remove()
+
+
+def _gradient_of(optimizer: Any) -> Callable[[], Any]:
+    """The first that it has, not kept alive."""
+    held = () if optimizer is None else (each for group in optimizer.param_groups for each in group["params"])
+    gradient = next((each.grad for each in held if each.grad is not None), None)
+    return (lambda: None) if gradient is None else weakref.ref(gradient)
 
 
 def _held_by(optimizer: Any) -> tuple[int, ...]:
