@@ -943,8 +943,10 @@ def test_cells_of_notebooks_import_from_a_teams_directory_and_no_strangers(
         code.chmod(mode)
         assert run_as(ALICE, serve._is_strangers, str(code), groups=(GROUP,)) == theirs
     code.chmod(0o755)
-    for above, mode, theirs in ((0, 0o755, False), (0, 0o3777, True), (CAROL, 0o755, True), (ALICE, 0o777, True)):
-        os.chown(place, above, above)
+    rows = ((0, 0, 0o755), False), ((0, 0, 0o3777), True), ((CAROL, CAROL, 0o755), True), ((ALICE, ALICE, 0o777), True)
+    for (above, group, mode), theirs in (*rows, ((0, GROUP, 0o2770), False)):
+        os.chown(code, CAROL, CAROL if group == GROUP else GROUP)
+        os.chown(place, above, group)
         place.chmod(mode)
         assert run_as(ALICE, serve._is_strangers, str(code), groups=(GROUP,)) == theirs, "the group is by that above"
     place.chmod(0o755)

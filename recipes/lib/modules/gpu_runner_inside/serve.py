@@ -74,41 +74,47 @@ def change_kernels() -> None:
             if flags := _M.match(command[at]):
                 words = ["-" + flags[1]] * bool(flags[1]) + ["-c", _MODULE] + [flags[2]] * bool(flags[2])
                 command[at : at + 1] = words
-        if _is_strangers(place := how.get("cwd") or "."):  # from which an IPython reads its settings, too
-            how["cwd"] = os.getcwd()
-            print(f"kernel of {place}, where others may write: started in {how['cwd']} (RUNNER_TRUST)", file=sys.stderr)
+        how["cwd"] = place = os.path.realpath(how.get("cwd") or ".")
+        if _is_strangers(place):  # from which an IPython reads its settings, too
+            fix = "copy the notebook, or `export RUNNER_TRUST=NAME` (@GROUP, or a number) before `serve`"
+            raise RuntimeError(
+                f"no kernel starts in {place}, where others may write, whom you may not trust; fix: {fix}"
+            )
         return start(command, **how)
 
     starter.launch_kernel = launch
 
 
-def _is_strangers(place: str) -> bool:
-    """As exchangeable_by of runner/core/files.py has it: of the directory itself, and by its group of those above, as a
-    directory has its group also by the one in which it was created (setgid).
+def _is_strangers(path: str) -> bool:
+    """As exchangeable_by of runner/core/files.py has it: of the directory itself; by its group, which it may have by
+    that in which it was created, or by that directory's, also of those above. ``path``: a real one.
     """
-    path, login, users, groups = os.path.realpath(place), os.getgid(), {0, os.geteuid()}, {*os.getgroups()}
+    login, users, groups = os.getgid(), {0, os.geteuid()}, {*os.getgroups()}
     with suppress(KeyError):
         login = pwd.getpwuid(os.geteuid()).pw_gid
-    groups.discard(login)
+    with open("/proc/sys/kernel/overflowgid", encoding="ascii") as file:
+        groups -= {login, int(file.read())}  # which all have whom a user namespace does not know
     for name in os.environ.get("RUNNER_TRUST", "").split(","):
         with suppress(KeyError):
             if name.startswith("@"):
                 groups.add(int(name[1:]) if name[1:].isdecimal() else grp.getgrnam(name[1:]).gr_gid)
             elif name:
                 users.add(int(name) if name.isdecimal() else pwd.getpwnam(name).pw_uid)
-    is_own = is_above = False
+    below: os.stat_result | None = None
     while True:
-        about = os.stat(path)
+        about, above = os.stat(path), os.stat(os.path.dirname(path))
         of_login = about.st_mode & stat.S_IWGRP and about.st_gid == login and about.st_uid != os.geteuid()
         is_open = about.st_mode & stat.S_IWOTH or (of_login and login not in groups)
-        if is_open and not (is_own and about.st_mode & stat.S_ISVTX):  # what is one's own nobody takes from there
+        takes_none = about.st_mode & stat.S_ISVTX and below is not None and below.st_uid in users
+        if is_open and not takes_none:
             return True
         is_own = about.st_uid in users
-        if path == "/" or (is_own and not is_above):
+        if path == "/" or (is_own and below is None):
             return False
-        if not is_own and about.st_gid not in groups:
+        of_group = {about.st_gid, *((above.st_gid,) if above.st_mode & stat.S_IWGRP else ())}
+        if not is_own and groups.isdisjoint(of_group):
             return True
-        path, is_above = os.path.dirname(path), True
+        path, below = os.path.dirname(path), about
 
 
 class Server:
