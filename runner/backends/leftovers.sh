@@ -20,7 +20,10 @@ is_own() {
   case $(stat -L -c %u -- "$1") in 0 | "$unknown" | "$(id -u)") ;; *) return 1 ;; esac
   system=$(awk '$1 == "UID_MIN" { print $2 }' /etc/login.defs)
   users=(-user 0 -o -user "$unknown" -o -user "$(id -u)" -o -uid "-${system:-1000}")
-  for at in $(tr , " " <<<"${RUNNER_TRUST:-}"); do ! id -- "$at" >/dev/null || users+=(-o -user "$at"); done
+  for at in $(tr , " " <<<"${RUNNER_TRUST:-}"); do
+    case $at in *[!0-9]*) id -- "$at" >/dev/null || continue ;; esac # a number needs no name
+    users+=(-o -user "$at")
+  done
   # Without a name here, as in many containers, the login's group is not known.
   if login=$(id -g -- "$(id -un)"); then
     name=$(id -gn -- "$(id -un)") || name=

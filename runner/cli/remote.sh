@@ -17,7 +17,10 @@ done
 first=$(awk '$1 == "UID_MIN" { print $2 }' /etc/login.defs 2>/dev/null || true)
 groups=
 users=
-for each in $(echo "${RUNNER_TRUST:-}" | tr , ' '); do ! id "$each" >/dev/null 2>&1 || users="$users -o -user $each"; done
+for each in $(echo "${RUNNER_TRUST:-}" | tr , ' '); do
+    case $each in *[!0-9]*) id "$each" >/dev/null 2>&1 || continue ;; esac # a number needs no name
+    users="$users -o -user $each"
+done
 open='-perm -o=w'
 if login=$(id -g "$(id -un 2>/dev/null)" 2>/dev/null); then # `id -g` may be of newgrp(1)
     name=$(id -gn "$(id -un)" 2>/dev/null) || name=

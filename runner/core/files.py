@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import re
+import shlex
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -89,7 +91,17 @@ def _open_to(status: os.stat_result) -> str:
     group = f"{status.st_gid}"
     with suppress(KeyError):
         group = grp.getgrgid(status.st_gid).gr_name
-    return f"your login's group's to write to, who may be anybody: RUNNER_TRUST=@{group} trusts them"
+    return f"your login's group's ({group}) to write to, who may be anybody"
+
+
+def way_out(directory: Path, whose: str) -> str:
+    """The end of a fix where ``exchangeable_by`` says this of a directory."""
+    place = re.search(r"(?:below|behind) (/.*), which is ", whose)
+    if user := re.search(r"user (\d+)'s", whose):
+        return f"RUNNER_TRUST={user[1]} trusts that user, who may be you"
+    if group := re.search(r"your login's group's \((.*)\)", whose):
+        return f"RUNNER_TRUST={shlex.quote(f'@{group[1]}')} trusts them"
+    return f"or close it: chmod +t {shlex.quote(place[1] if place else str(directory))}"
 
 
 def is_first_come(directory: Path) -> bool:

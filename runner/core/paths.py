@@ -159,7 +159,8 @@ def check_output(path: Path, *, made: bool = False) -> None:
     with suppress(OSError):  # who writes it will say what is wrong
         if whose := files.exchangeable_by(path, made=made):
             what = f"this file is {whose}: another user could exchange it, or lead it elsewhere"
-            raise UsageError(what, where=str(path), fix="name a file in a directory of your own")
+            fix = f"name a file in a directory of your own; {files.way_out(path, whose)}"
+            raise UsageError(what, where=str(path), fix=fix)
 
 
 def write_output(path: Path, content: bytes) -> None:
@@ -196,7 +197,7 @@ def _check_found(directory: Path, _user: int, what: str, variable: str, *, made:
         if not whose and files.others_may_write(directory.stat()):
             whose = "everybody's to write to"
     if whose:
-        fix = f"set {variable} to one of your own; {files.TRUSTS}"
+        fix = f"set {variable} to one of your own; {files.way_out(directory, whose)}"
         raise RefusedError(f"{what} is {whose}: what is there could be another user's", where=str(directory), fix=fix)
 
 

@@ -130,15 +130,14 @@ def _conda(prefix: Path) -> Path:
     shell = os.environ.get("CONDA_EXE") or str(process.find("conda") or "")
     named = [Path(shell).parents[1]] if shell.count("/") >= 2 else []
     around = [prefix.parent.parent] if prefix.parent.name == "envs" else []
+    fix = f"set CONDA_EXE to the bin/conda of an installation with {_CONDA_SH}"
     for place in (*named, prefix, *around, *_makers(prefix)):
         its = place / _CONDA_SH
-        if its.is_file() and (place in (*named, prefix) or not files.exchangeable_by(its)):
+        whose = files.exchangeable_by(its)
+        if its.is_file() and (place in (*named, prefix) or not whose):
             return place
-    raise RefusedError(
-        f"no conda that activates {prefix} is found",
-        where=str(prefix),
-        fix=f"set CONDA_EXE to the bin/conda of an installation with {_CONDA_SH}",
-    )
+        fix += f"; of {place} {files.way_out(its, whose)}" if its.is_file() else ""
+    raise RefusedError(f"no conda that activates {prefix} is found", where=str(prefix), fix=fix)
 
 
 RECORD = "environment.json"
@@ -175,16 +174,24 @@ _OF_DATA = re.compile(
 )
 
 
+# One of those in which programs look for code of their own, and which they make.
+_OF_CODE = re.compile(
+    r"(TORCH_HOME|TORCH_EXTENSIONS_DIR|TORCHINDUCTOR_CACHE_DIR|TRITON_\w+_DIR|HF_HOME|PYTHON\w+|LD_AUDIT|ENV|NCCL_\w+_PLUGIN"
+    r"|PERL5LIB|R_LIBS\w*|JUPYTER_\w+|IPYTHONDIR|XDG_\w+)=",
+    re.ASCII,
+)
+
+
 def check_setup(setup: Setup, lines: Iterable[Iterable[str]] = ()) -> None:
     """Refuse what a setup, or ``lines`` of a job's, name and a stranger has put, or could put, into a place where all
-    may write, as a scratch: it is sourced. Raises RefusedError.
+    may write, as a scratch: it is sourced. Of a cache's only what a stranger has put there. Raises RefusedError.
     """
     active = [each for each in (setup.activate.conda, setup.activate.virtualenv) if each]
     named = (setup.conda, *active, *(f"{each}/bin/python3" for each in active), *setup.use, *setup.modules)
     lines = (line for line in map(tuple, lines) if line[:1] != ("mkdir",))
-    words = (word for word in chain(named, *lines) if not _OF_DATA.match(word))
-    for path in (Path(name) for word in words for name in paths.within(word)):
-        if files.may_be_strangers(path):
+    words = (word for word in chain(named, *lines) if not _OF_DATA.match(word) or _OF_CODE.match(word))
+    for path, is_cache in ((Path(name), _OF_DATA.match(word)) for word in words for name in paths.within(word)):
+        if files.is_first_come(path) if is_cache else files.may_be_strangers(path):
             fix = f"name one of your own in the site's setup; {files.TRUSTS}"
             raise RefusedError("what is there runs as you, and may be another user's", where=str(path), fix=fix)
 

@@ -675,7 +675,7 @@ def check_place(directory: Path, *, made: bool = False) -> None:
     """Refuse a place where others could exchange a job's script before it is started. Raises OSError, UsageError."""
     if whose := files.exchangeable_by(directory, made=made):
         what = f"this directory is {whose}: another user could exchange what your job is started from"
-        fix = f"name a directory of your own: --runs, or --write, DIR; {files.TRUSTS}"
+        fix = f"name a directory of your own: --runs, or --write, DIR; {files.way_out(directory, whose)}"
         raise UsageError(what, where=str(directory), fix=fix)
 
 

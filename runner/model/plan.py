@@ -189,7 +189,7 @@ class Plan(msgspec.Struct, frozen=True):
         python: of an environment that the user made, for comparing at the start; None where nothing is compared.
         bind: whether ranks are bound to the processors near their GPUs, and to the ports of the fabric.
         stage: directory of each node's own to which the image is copied first; empty for no copy.
-        umask: of the program: the submitting user's.
+        umask: of the program: the submitting user's. trust: RUNNER_TRUST, by which the job, too, asks whose a place is.
         caches: where the program's caches are.
         limit_is_default: ``walltime_s`` was not requested, and is the site's.
         swept: name and value of what a sweep gave the job.
@@ -235,6 +235,7 @@ class Plan(msgspec.Struct, frozen=True):
     existing_allocation: StepNodes | None = msgspec.field(default=None, name="held")
     stage: str = ""
     umask: int = 0o022
+    trust: str = ""
     caches: Caches = "shell"
     divides_cpus: bool = False
     host_paths: bool = False

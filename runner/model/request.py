@@ -168,8 +168,9 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
         meter_batch: samples of a rank in a step of its optimizer; None leaves them to what the meter sees.
         copied: directory of the run whose copy is copied again, instead of those files as they are now.
         copied_start: where the program starts in that copy, relative to its top; None where it starts in ``directory``.
-        umask, home, caches: of the shell that submits: the program gets this umask; the user's home directory, empty
-            where unknown; variables that place caches, name -> value. Not asked for: ``complete`` adds them.
+        umask, trust, home, caches: of the shell that submits: the program gets this umask; RUNNER_TRUST; the user's
+            home directory, empty where unknown; variables that place caches, name -> value. Not asked for: ``complete``
+            adds them.
         swept: name and value of what a sweep gives it.
     """
 
@@ -214,6 +215,7 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     no_diff: bool = False
     copied_start: str | None = None
     umask: int = 0o022
+    trust: str = ""
     home: str = ""
     caches: tuple[tuple[str, str], ...] = ()
     swept: tuple[tuple[str, str], ...] = ()

@@ -159,6 +159,7 @@ def plan(
         workdir=_workdir(request),
         stage=site.local_scratch if request.stage else "",
         umask=request.umask,
+        trust=request.trust,
         caches=caches,
         existing_allocation=placement.choose_nodes(allocation, placed, most, cpus_per_task) if allocation else None,
         hosts=hosts,

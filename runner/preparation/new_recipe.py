@@ -142,7 +142,7 @@ def write_recipe(new: NewRecipe, directory: Path, start: Path) -> tuple[Path, ..
     directory.mkdir(parents=True, exist_ok=True)
     if whose := atomic.exchangeable_by(directory, made=True):
         what = f"the folder is {whose}: another user could exchange what would run as you"
-        raise RefusedError(what, where=str(directory), fix="name another folder")
+        raise RefusedError(what, where=str(directory), fix=f"name another folder; {atomic.way_out(directory, whose)}")
     for file in to_copy:
         copy = directory / file
         copy.parent.mkdir(parents=True, exist_ok=True)

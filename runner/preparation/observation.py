@@ -63,7 +63,7 @@ def observe(
     if its is not None:  # which the user has named, or was itself looked at when it was chosen
         setup = msgspec.structs.replace(its.setup, conda=its.setup.conda if its.inputs else "", activate=Activate())
     variables = [f"{name}={value or ''}" for name, value in (site.env | way.env).items()]
-    named = ("" if request.env_name else way.environment, site.ssh.config)
+    named = ("" if request.env_name else way.environment, site.ssh.config, way.library_path)
     check_setup(setup, (*way.load, *site.mpi.load, variables, named))
     loads = loads_setup(site, choices.runtime, request, image)
     from_shell = not facts.is_container and not loads

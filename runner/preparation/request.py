@@ -118,6 +118,7 @@ def complete(request: Request) -> Request:
         hosts=hosts,
         env=tuple((name, of_shell.get(name, value)) for name, value in request.env),
         umask=files.user_umask(),
+        trust=os.environ.get("RUNNER_TRUST", ""),
         home=home,
         caches=tuple(placed.items()),
     )
@@ -230,7 +231,9 @@ def _named(request: Request) -> Iterator[Path]:
 
 def _of_whom(recorded: str) -> tuple[str, str]:
     """A path of ``of_others`` and its user, whatever words a version has for it; empty where that may be anybody."""
-    path, _, whose = recorded.rpartition(": ")
+    path, whose = [*re.split(r": (?=user |everybody's |your login|below /|behind /|not )", recorded, maxsplit=1), ""][
+        :2
+    ]
     user = re.search(r"user (\d+)'s", whose)
     return path, user[1] if user else ""
 
@@ -253,7 +256,7 @@ def check_directory(record: RequestRecord, what: str) -> None:
     for path in _named(request):
         if (whose := files.exchangeable_by(path, used=True)) and _of_whom(f"{path}: {whose}") not in were:
             became = f"this is {whose}, since {what} was submitted: it would run as you, or be mounted"
-            fix = f"submit anew, with what you mean; {files.TRUSTS}"
+            fix = f"submit anew, with what you mean; {files.way_out(path, whose)}"
             raise RefusedError(became, where=str(path), fix=fix)
 
 
@@ -268,11 +271,8 @@ def check_foreign(request: Request, changes: Collection[str]) -> None:
             if whose := files.exchangeable_by(place, used=True):
                 option = f"--{name.replace('_', '-')}"
                 what = f"this is {whose}, and names what would run as you"
-                raise RefusedError(
-                    what,
-                    where=f"{option} {place}",
-                    fix=f"{option} {place}, or RUNNER_TRUST=NAME, if you trust its owner",
-                )
+                fix = f"{option} {place}, if you trust its owner; {files.way_out(place, whose)}"
+                raise RefusedError(what, where=f"{option} {place}", fix=fix)
 
 
 def repeated(

@@ -50,6 +50,8 @@ def environment(plan: Plan) -> Iterator[str]:
     # Nothing of the profile may be taken out of what a program without a container runs on, but what misleads it.
     again = f"runner_unset_login{' but-libraries' if on_modules else ''}" if in_container else "runner_unset_proxies"
     yield "# What runs must not depend on your login shell."
+    if plan.trust:
+        yield f"export RUNNER_TRUST={quoted_arguments(texts(plan.trust))}"
     if own and needs_profile(plan):
         yield f"runner_own=({own})"
     if not plan.settings.login_shell:

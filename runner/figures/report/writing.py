@@ -85,7 +85,8 @@ def check(directory: Path, *, made: bool = False) -> None:
     try:
         if whose := files.exchangeable_by(directory, made=made):
             what = f"this directory is {whose}: another user could exchange the report, or lead it elsewhere"
-            raise UsageError(what, where=str(directory), fix="name a directory of your own with -o")
+            fix = f"name a directory of your own with -o; {files.way_out(directory, whose)}"
+            raise UsageError(what, where=str(directory), fix=fix)
         foreign = sorted(
             path.name for path in directory.iterdir() if path.name not in NAMES and not _is_left_behind(path.name)
         )
