@@ -76,16 +76,16 @@ def exchangeable_by(directory: Path, *, made: bool = False, used: bool = False) 
         if not (is_link and not others_write) and is_strangers(status, above, by_place=used or each != real):
             whose = f"user {status.st_uid}'s{' link' if is_link else ''}"
         if not whose and others_write and not is_link and not status.st_mode & stat.S_ISVTX:
-            whose = _open_to(status)
+            whose = f"{open_to(status)} (no sticky bit)"
         if whose:
             return whose if each == real else f"{'behind' if is_link else 'below'} {each}, which is {whose}"
     return ""
 
 
-def _open_to(status: os.stat_result) -> str:
+def open_to(status: os.stat_result) -> str:
     """Whom a directory is open to where ``others_may_write``, in words."""
     if status.st_mode & stat.S_IWOTH:
-        return "everybody's to write to (no sticky bit)"
+        return "everybody's to write to"
     import grp
 
     group = f"{status.st_gid}"
@@ -99,9 +99,10 @@ def way_out(directory: Path, whose: str) -> str:
     place = re.search(r"(?:below|behind) (/.*), which is ", whose)
     if user := re.search(r"user (\d+)'s", whose):
         return f"RUNNER_TRUST={user[1]} trusts that user, who may be you"
-    if group := re.search(r"your login's group's \((.*)\)", whose):
+    if group := re.search(r"your login's group's \((.*?)\) to write", whose):
         return f"RUNNER_TRUST={shlex.quote(f'@{group[1]}')} trusts them"
-    return f"or close it: chmod +t {shlex.quote(place[1] if place else str(directory))}"
+    closed = "+t" if "no sticky bit" in whose else "o-w"
+    return f"or close it: chmod {closed} {shlex.quote(place[1] if place else str(directory))}"
 
 
 def is_first_come(directory: Path) -> bool:

@@ -195,7 +195,7 @@ def _check_found(directory: Path, _user: int, what: str, variable: str, *, made:
     with suppress(OSError):  # who uses it will say what is wrong
         whose = files.exchangeable_by(directory, made=made)
         if not whose and files.others_may_write(directory.stat()):
-            whose = "everybody's to write to"
+            whose = files.open_to(directory.stat())
     if whose:
         fix = f"set {variable} to one of your own; {files.way_out(directory, whose)}"
         raise RefusedError(f"{what} is {whose}: what is there could be another user's", where=str(directory), fix=fix)

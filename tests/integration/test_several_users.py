@@ -53,7 +53,7 @@ from runner.images.store.stored_image import StoredImage
 from runner.images.writable_root import tree_image
 from runner.jobs import code_record, directory, logs, lookup, mirror, states
 from runner.jobs import collect as collected
-from runner.jobs.directory import Run
+from runner.jobs.directory import Run, check_place
 from runner.jobs.image_usage import prune_images
 from runner.jobs.service import check_kernels
 from runner.model.image import INPUTS_LABEL, Setup
@@ -564,6 +564,18 @@ def test_a_directory_that_is_another_users_since_is_not_submitted_from_again(
             what = outcome_as(ALICE, check_directory, record, "it").what
             assert f"user {CAROL}'s" in what and "since it was submitted" in what
     run_as(ALICE, check_directory, run_as(ALICE, record_of, here, "s"), "it")  # she chose it
+    os.chown(place / "project", ALICE, GROUP)
+    os.chown(place, 0, GROUP)
+    place.chmod(0o2775)
+    monkeypatch.setattr(pwd, "getpwuid", lambda _: SimpleNamespace(pw_gid=GROUP, pw_name="alice"))
+    record = run_as(ALICE, record_of, msgspec.structs.replace(here, directory=str(place)), "s", groups=(GROUP,))
+    (words,) = record.of_others
+    older = words.replace(
+        f"({GROUP}) to write to, who may be anybody",
+        f"to write to, who may be anybody: RUNNER_TRUST=@{GROUP} trusts them",
+    )
+    assert older != words
+    run_as(ALICE, check_directory, msgspec.structs.replace(record, of_others=(older,)), "it", groups=(GROUP,))
 
 
 def test_a_strangers_file_of_a_bare_name_is_no_batch_script(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -871,6 +883,13 @@ def test_a_strangers_link_to_a_name_that_is_too_long_is_not_followed(
     assert (shared / "hers").is_dir()
     monkeypatch.setenv("RUNNER_STATE", str(shared / "hers"))
     assert "not to be looked at" in outcome_as(ALICE, paths.state_dir).what
+    others = {
+        carols: f"RUNNER_TRUST={CAROL} trusts",
+        owned(place / "open to all", 0, 0o777): f"chmod +t '{place}/open to all'",
+    }
+    for at, fix in others.items():
+        assert fix in outcome_as(ALICE, paths.write_output, at / "x", b"x").fix
+        assert fix in outcome_as(ALICE, check_place, at).fix
     assert "not to be looked at" in outcome_as(ALICE, paths.write_output, shared / "hers/x", b"x").what
     assert files.is_first_come(shared / "hers")
 
@@ -883,7 +902,10 @@ def test_what_a_site_sources_is_no_strangers(place: Path, monkeypatch: pytest.Mo
         whats.append(outcome_as(ALICE, environments.check_setup, Setup(modules=(f"{conda}/m",))).what)
         for line in (["source", f"{conda}/x"], ["eval", f". {conda}/x"], ["export", f"PATH={conda}:/bin"]):
             whats.append(outcome_as(ALICE, environments.check_setup, Setup(), [line]).what)
-        assert [("what is there runs as you" in what) for what in whats] == [owner == CAROL] * 5
+        for variable in (f"TORCH_HOME={conda}", f"PYTHONHOME={conda}", f"/usr/lib:{conda}", f"DATA={conda}"):
+            whats.append(outcome_as(ALICE, environments.check_setup, Setup(), [[variable]]).what)
+        refused = [owner == CAROL] * 8
+        assert [("what is there runs as you" in what) for what in whats] == [*refused, False]
     assert run_as(ALICE, environments.check_setup, Setup(), [["export", f"HF_HOME={shared}/later"]]) is None
     (place / "link").symlink_to(shared / "not yet")
     for later in (shared / "not yet", place / "link", hers):  # which all may make, or move away
@@ -909,6 +931,7 @@ def test_a_place_of_the_logins_group_is_one_of_all(mode: int, place: Path, monke
     monkeypatch.setattr(pwd, "getpwuid", lambda _: SimpleNamespace(pw_gid=GROUP, pw_name="alice"))
     monkeypatch.setenv("RUNNER_STATE", str(group_place))
     assert "could be another user's" in outcome_as(ALICE, paths.state_dir, groups=(GROUP,)).what
+    assert f"RUNNER_TRUST=@{GROUP} trusts them" in outcome_as(ALICE, paths.state_dir, groups=(GROUP,)).fix
     assert "modules of others" in outcome_as(ALICE, check_kernels, group_place, groups=(GROUP,)).what
     assert run_as(ALICE, environments.beside, group_place / "x", ".conda", groups=(GROUP,)) == group_place / "x/.conda"
 
@@ -925,7 +948,7 @@ def test_a_logins_group_that_is_trusted_by_its_name_is_a_projects(place: Path, m
     answers = f'-un) echo alice ;; "-gn "*) echo lab ;; "-g "*) echo {ALICE} ;; *) /usr/bin/id "$@" ;;'
     named.write_text(f"#!/bin/sh\ncase $* in {answers} esac\n")
     named.chmod(0o755)
-    for trust, trusted in (("bob,@lab", True), ("@labs", False)):
+    for trust, trusted in (("bob,@lab", True), (f"{CAROL},@{ALICE}", True), ("@labs", False)):
         monkeypatch.setenv("RUNNER_TRUST", trust)
         assert (run_as(ALICE, files.exchangeable_by, lab) == "") == trusted
         for text in (f'. {LEFTOVERS} && is_own "$HOME"', (SHELL / "cli/remote.sh").read_text()):

@@ -75,6 +75,12 @@ def test_a_job_that_has_no_path_has_none_with_the_current_directory(tmp_path: Pa
     assert begin(tmp_path, {"SLURM_JOB_ID": "7"})["PATH"] == "/usr/local/bin:/usr/bin:/bin"
 
 
+def test_who_is_trusted_at_the_submission_is_trusted_in_the_job() -> None:
+    plan = msgspec.structs.replace(PLAN, trust="bob,@the lab")
+    assert "export RUNNER_TRUST='bob,@the lab'" in environment(plan)
+    assert not any("RUNNER_TRUST" in line for line in environment(PLAN))
+
+
 def test_a_login_shell_without_modules_stays_as_it_is(tmp_path: Path) -> None:
     """The default is what it was."""
     plain = {name: value for name, value in LOGIN.items() if name not in ("LOADEDMODULES", "MODULES_READY")}
