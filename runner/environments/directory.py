@@ -131,7 +131,7 @@ def _conda(prefix: Path) -> Path:
     named = [Path(shell).parents[1]] if shell.count("/") >= 2 else []
     around = [prefix.parent.parent] if prefix.parent.name == "envs" else []
     fix = f"set CONDA_EXE to the bin/conda of an installation with {_CONDA_SH}"
-    for place in (*named, prefix, *around, *_makers(prefix)):
+    for place in dict.fromkeys((*named, prefix, *around, *_makers(prefix))):
         its = place / _CONDA_SH
         whose = files.exchangeable_by(its)
         if its.is_file() and (place in (*named, prefix) or not whose):
