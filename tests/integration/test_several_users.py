@@ -964,22 +964,30 @@ def test_cells_of_notebooks_import_from_a_teams_directory_and_no_strangers(
     for group, mode, theirs in ((CAROL, 0o755, True), (GROUP, 0o2775, False), (GROUP, 0o2777, True)):
         os.chown(code, CAROL, group)
         code.chmod(mode)
-        assert run_as(ALICE, serve._is_strangers, str(code), groups=(GROUP,)) == theirs
+        assert bool(run_as(ALICE, serve._of_strangers, str(code), groups=(GROUP,))) == theirs
     code.chmod(0o755)
     rows = ((0, 0, 0o755), False), ((0, 0, 0o3777), True), ((CAROL, CAROL, 0o755), True), ((ALICE, ALICE, 0o777), True)
     for (above, group, mode), theirs in (*rows, ((0, GROUP, 0o2770), False)):
         os.chown(code, CAROL, CAROL if group == GROUP else GROUP)
         os.chown(place, above, group)
         place.chmod(mode)
-        assert run_as(ALICE, serve._is_strangers, str(code), groups=(GROUP,)) == theirs, "the group is by that above"
+        found = run_as(ALICE, serve._of_strangers, str(code), groups=(GROUP,))
+        assert bool(found) == theirs, "the group is by that above"
+    os.chown(code, ALICE, ALICE)
+    for above, mode, theirs in ((0, 0o777, True), (CAROL, 0o755, True), (0, 0o1777, False), (ALICE, 0o777, True)):
+        os.chown(place, above, above)
+        place.chmod(mode)
+        assert bool(run_as(ALICE, serve._of_strangers, str(code))) == theirs, "one's own may be exchanged"
     place.chmod(0o755)
+    os.chown(place, 500, 500)
+    assert not run_as(ALICE, serve._of_strangers, str(code)), "a system's account"
     os.chown(place, 0, 0)
     monkeypatch.setattr(grp, "getgrnam", {"lab": SimpleNamespace(gr_gid=GROUP)}.__getitem__)
     for trust, owner in ((f"{CAROL}", CAROL), ("@lab", BOB)):
         os.chown(code, owner, GROUP)
-        assert run_as(ALICE, serve._is_strangers, str(code))
+        assert run_as(ALICE, serve._of_strangers, str(code))
         monkeypatch.setenv("RUNNER_TRUST", trust)
-        assert not run_as(ALICE, serve._is_strangers, str(code))
+        assert not run_as(ALICE, serve._of_strangers, str(code))
         monkeypatch.delenv("RUNNER_TRUST")
 
 

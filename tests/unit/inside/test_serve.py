@@ -81,7 +81,10 @@ def test_kernels_import_nothing_from_where_others_may_write(starter: str, tmp_pa
     places = (str(tmp_path / name) for name in ("own", "open"))
     child = started(tmp_path, "loopback", "0", "notebook", *places, PYTHONPATH=str(tmp_path / "modules"))
     out, err = child.communicate(timeout=20)
-    assert f"no kernel starts in {tmp_path}/open, where others may write" in err and "RUNNER_TRUST=NAME" in err
+    assert (
+        f"no kernel starts in {tmp_path}/open, as others may write to {tmp_path}/open" in err
+        and "RUNNER_TRUST=NAME" in err
+    )
     own = json.loads(out)
     assert [word in ("runs", "ipykernel_launcher") for word in own].count(True) == 2 and not {"-m", "-um"} & {*own}
     assert own[0] == str(tmp_path / "own")

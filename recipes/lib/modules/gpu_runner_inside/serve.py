@@ -28,10 +28,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from shutil import rmtree
 from tempfile import mkdtemp
-from typing import Any
+from typing import Any, Container
 
 from gpu_runner_inside.hold import PATIENCE_S, hold
-from gpu_runner_inside.launcher.caches import safe_place
+from gpu_runner_inside.launcher.caches import safe_place, unmapped_user
 from gpu_runner_inside.launcher.network import free_port, resolve
 
 _POLL_S = 0.5
@@ -75,21 +75,43 @@ def change_kernels() -> None:
                 words = ["-" + flags[1]] * bool(flags[1]) + ["-c", _MODULE] + [flags[2]] * bool(flags[2])
                 command[at : at + 1] = words
         how["cwd"] = place = os.path.realpath(how.get("cwd") or ".")
-        if _is_strangers(place):  # from which an IPython reads its settings, too
+        if whose := _of_strangers(place):  # from which an IPython reads its settings, too
             fix = "copy the notebook, or `export RUNNER_TRUST=NAME` (@GROUP, or a number) before `serve`"
-            raise RuntimeError(
-                f"no kernel starts in {place}, where others may write, whom you may not trust; fix: {fix}"
-            )
+            raise RuntimeError(f"no kernel starts in {place}, as {whose}; fix: {fix}")
         return start(command, **how)
 
     starter.launch_kernel = launch
 
 
-def _is_strangers(path: str) -> bool:
-    """As exchangeable_by of runner/core/files.py has it: of the directory itself; by its group, which it may have by
-    that in which it was created, or by that directory's, also of those above. ``path``: a real one.
+def _of_strangers(path: str) -> str:
+    """Why others may write to a directory, or exchange it, in words; else empty. As exchangeable_by of
+    runner/core/files.py has it, but of whom a user namespace does not know only those above may be root. ``path``: a
+    real one.
     """
-    login, users, groups = os.getgid(), {0, os.geteuid()}, {*os.getgroups()}
+    users, groups, login = _trusted()
+    below: os.stat_result | None = None
+    while True:
+        about, above = os.stat(path), os.stat(os.path.dirname(path))
+        of_login = about.st_mode & stat.S_IWGRP and about.st_gid == login and about.st_uid != os.geteuid()
+        is_open = about.st_mode & stat.S_IWOTH or (of_login and login not in groups)
+        takes_none = about.st_mode & stat.S_ISVTX and below is not None and below.st_uid in users
+        if is_open and not takes_none:
+            return f"others may write to {path}"
+        of_group = {about.st_gid, *((above.st_gid,) if above.st_mode & stat.S_IWGRP else ())}
+        may_be_root = below is not None and about.st_uid == unmapped_user()
+        if about.st_uid not in users and not may_be_root and groups.isdisjoint(of_group):
+            return f"{path} is user {about.st_uid}'s"
+        if path == "/":
+            return ""
+        path, below = os.path.dirname(path), about
+
+
+def _trusted() -> tuple[Container[int], set[int], int]:
+    """Users, groups that this user was put into, and that of the login."""
+    first, login, named, groups = 1000, os.getgid(), {os.geteuid()}, {*os.getgroups()}
+    with suppress(OSError, ValueError, StopIteration):
+        lines = map(str.split, Path("/etc/login.defs").read_text("utf-8", "replace").splitlines())
+        first = int(next(line[1] for line in lines if line[:1] == ["UID_MIN"] and line[1:]))
     with suppress(KeyError):
         login = pwd.getpwuid(os.geteuid()).pw_gid
     with open("/proc/sys/kernel/overflowgid", encoding="ascii") as file:
@@ -99,22 +121,8 @@ def _is_strangers(path: str) -> bool:
             if name.startswith("@"):
                 groups.add(int(name[1:]) if name[1:].isdecimal() else grp.getgrnam(name[1:]).gr_gid)
             elif name:
-                users.add(int(name) if name.isdecimal() else pwd.getpwnam(name).pw_uid)
-    below: os.stat_result | None = None
-    while True:
-        about, above = os.stat(path), os.stat(os.path.dirname(path))
-        of_login = about.st_mode & stat.S_IWGRP and about.st_gid == login and about.st_uid != os.geteuid()
-        is_open = about.st_mode & stat.S_IWOTH or (of_login and login not in groups)
-        takes_none = about.st_mode & stat.S_ISVTX and below is not None and below.st_uid in users
-        if is_open and not takes_none:
-            return True
-        is_own = about.st_uid in users
-        if path == "/" or (is_own and below is None):
-            return False
-        of_group = {about.st_gid, *((above.st_gid,) if above.st_mode & stat.S_IWGRP else ())}
-        if not is_own and groups.isdisjoint(of_group):
-            return True
-        path, below = os.path.dirname(path), about
+                named.add(int(name) if name.isdecimal() else pwd.getpwnam(name).pw_uid)
+    return {*range(first), *named}, groups, login
 
 
 class Server:

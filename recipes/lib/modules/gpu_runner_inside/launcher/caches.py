@@ -143,7 +143,7 @@ def _is_kept(path: str) -> bool:
     about, above, groups = os.stat(path), os.stat(os.path.dirname(path)), _project_groups()
     is_closed = not above.st_mode & (0o002 if above.st_gid in groups else 0o022)
     of_project = is_closed and not about.st_mode & 0o002 and about.st_gid in groups
-    if about.st_uid not in (0, os.geteuid(), _unmapped()) and not of_project:
+    if about.st_uid not in (0, os.geteuid(), unmapped_user()) and not of_project:
         return False
     others = 0o002 if about.st_uid == os.geteuid() else 0o022
     return not about.st_mode & others or about.st_mode & stat.S_ISVTX != 0
@@ -157,7 +157,7 @@ def _project_groups() -> set[int]:
         return set()
 
 
-def _unmapped() -> int | None:
+def unmapped_user() -> int | None:
     """The id that all users have whom a container's user namespace does not know, root among them; None without one."""
     with suppress(OSError, ValueError):
         with open("/proc/sys/kernel/overflowuid", "rb") as file, open("/proc/self/uid_map", "rb") as known:
