@@ -22,6 +22,7 @@ import msgspec
 import yaml
 
 from runner.core.errors import UsageError
+from runner.core.paths import check_settings
 from runner.core.text import instead
 
 T = TypeVar("T")
@@ -68,8 +69,12 @@ def load(path: Path, kind: type[T]) -> T:
 
 
 def layered(paths: Iterable[Path], kind: type[T]) -> T:
-    """As ``load``, from those of these files that are there, each laid over those after it; else the defaults."""
+    """As ``load``, from those of these files that are there, each laid over those after it; else the defaults. Raises
+    RefusedError: as ``check_settings``.
+    """
     documents = [read(path) for path in paths if _is_there(path)]
+    for document in documents:  # what was not there before, or closed, was not asked for
+        check_settings(Path(document.name))
     return typed(reduce(lambda base, document: document.over(base), reversed(documents)), kind) if documents else kind()
 
 
