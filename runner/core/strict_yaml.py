@@ -12,7 +12,7 @@ import math
 import os
 import re
 import stat
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
@@ -22,7 +22,6 @@ import msgspec
 import yaml
 
 from runner.core.errors import UsageError
-from runner.core.paths import check_settings
 from runner.core.text import instead
 
 T = TypeVar("T")
@@ -68,13 +67,13 @@ def load(path: Path, kind: type[T]) -> T:
     return typed(read(path), kind)
 
 
-def layered(paths: Iterable[Path], kind: type[T]) -> T:
+def layered(paths: Iterable[Path], kind: type[T], check: Callable[[Path], object]) -> T:
     """As ``load``, from those of these files that are there, each laid over those after it; else the defaults. Raises
-    RefusedError: as ``check_settings``.
+    as ``check``, of each that has been read: before that, one may not be there, or be closed.
     """
     documents = [read(path) for path in paths if _is_there(path)]
-    for document in documents:  # what was not there before, or closed, was not asked for
-        check_settings(Path(document.name))
+    for document in documents:
+        check(Path(document.name))
     return typed(reduce(lambda base, document: document.over(base), reversed(documents)), kind) if documents else kind()
 
 

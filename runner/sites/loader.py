@@ -45,7 +45,8 @@ _LOGIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@:%\[\]+-]*\Z")
 
 def read_config(path: Path | None = None) -> UserConfig:
     """The user's configuration; an empty one where there is no file. Raises UsageError: says file:line and key."""
-    config = strict_yaml.layered(paths.config_files() if path is None else (path,), UserConfig)
+    read = paths.config_files() if path is None else (path,)
+    config = strict_yaml.layered(read, UserConfig, paths.check_settings)
     if path is None and paths.is_site_file(config.site):  # it counts from where it stands, not from where we are called
         file = where_configured("site").rsplit(":", 2)[0]
         site = paths.check_settings(Path(file).absolute().parent / config.site)
