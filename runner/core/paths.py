@@ -39,8 +39,8 @@ def state_dir() -> Path:
 
 def config_file() -> Path:
     """The user's own settings. ``RUNNER_CONFIG`` overrides ``~/.config/gpu-runner/config.yaml``."""
-    if override := whole("RUNNER_CONFIG"):
-        return check_settings(Path(override))
+    if override := whole("RUNNER_CONFIG"):  # who reads it asks again
+        return check_settings(Path(override)) if os.path.exists(override) else Path(override)  # noqa: PTH110
     return _directory("", "XDG_CONFIG_HOME", ".config") / "config.yaml"
 
 
@@ -73,14 +73,12 @@ def site_of_shell() -> str:
 
 
 def check_settings(file: Path) -> Path:
-    """A file that this user has named once for all commands. Raises RefusedError: since then it may have become another
-    user's, as in a scratch that is emptied.
+    """A file that this user has named once for all commands, also by a link. Raises RefusedError: since then it may
+    have become another user's, as in a scratch that is emptied, or may before it is read, as one that is closed.
     """
-    with suppress(OSError):
-        if file.is_file() and files.may_be_strangers(file):
-            fix = f"name one of your own; {files.TRUSTS}"
-            what = "these settings are another user's, or may become so, where all may write"
-            raise RefusedError(what, where=str(file), fix=fix)
+    if files.may_be_strangers(file):
+        what = "these settings are another user's, or may become so, where all may write, or cannot be looked at"
+        raise RefusedError(what, where=str(file), fix=f"name one of your own; {files.TRUSTS}")
     return file
 
 

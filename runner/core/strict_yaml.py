@@ -12,7 +12,7 @@ import math
 import os
 import re
 import stat
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
@@ -67,9 +67,13 @@ def load(path: Path, kind: type[T]) -> T:
     return typed(read(path), kind)
 
 
-def layered(paths: Iterable[Path], kind: type[T]) -> T:
-    """As ``load``, from those of these files that are there, each laid over those after it; else the defaults."""
+def layered(paths: Iterable[Path], kind: type[T], check: Callable[[Path], object]) -> T:
+    """As ``load``, from those of these files that are there, each laid over those after it; else the defaults. Raises
+    as ``check``, of each that has been read: before that, one may not be there, or be closed.
+    """
     documents = [read(path) for path in paths if _is_there(path)]
+    for document in documents:
+        check(Path(document.name))
     return typed(reduce(lambda base, document: document.over(base), reversed(documents)), kind) if documents else kind()
 
 

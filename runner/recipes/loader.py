@@ -79,7 +79,7 @@ def read_recipe(name_or_directory: str) -> LoadedRecipe:
     elif (shipped / FILE).is_file():
         directory = shipped
     elif name_or_directory in every_name():
-        directory = paths.configured(f"recipes/{name_or_directory}/{FILE}")[0].parent
+        directory = paths.check_settings(paths.configured(f"recipes/{name_or_directory}/{FILE}")[0]).parent
     else:
         what = f"no recipe named {name_or_directory!r}"
         fix = instead(name_or_directory, every_name(), f"recipes: {', '.join(every_name())}, or a directory's path")

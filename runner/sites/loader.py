@@ -45,7 +45,8 @@ _LOGIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@:%\[\]+-]*\Z")
 
 def read_config(path: Path | None = None) -> UserConfig:
     """The user's configuration; an empty one where there is no file. Raises UsageError: says file:line and key."""
-    config = strict_yaml.layered(paths.config_files() if path is None else (path,), UserConfig)
+    read = paths.config_files() if path is None else (path,)
+    config = strict_yaml.layered(read, UserConfig, paths.check_settings)
     if path is None and paths.is_site_file(config.site):  # it counts from where it stands, not from where we are called
         file = where_configured("site").rsplit(":", 2)[0]
         site = paths.check_settings(Path(file).absolute().parent / config.site)
@@ -64,7 +65,7 @@ def set_value(key: str, value: str) -> Path:
     UsageError: the file is not right, or has the value in more than a line.
     """
     path = paths.config_file()
-    lines = strict_yaml.read(path).text.splitlines() if path.exists() else []
+    lines = strict_yaml.read(paths.check_settings(path)).text.splitlines() if path.exists() else []
     own = [at for at, line in enumerate(lines) if re.match(rf"{key}\s*:", line)] or [len(lines)]
     lines[own[0] :] = [f"{key}: {json.dumps(value, ensure_ascii=False)}", *lines[own[0] + 1 :]]
     text = "\n".join(lines) + "\n"
@@ -198,10 +199,11 @@ def _path(name_or_path: str, below: Path, where: str) -> Path:
     if paths.is_site_file(name_or_path):
         return below / name_or_path
     if PLAIN_NAME.match(name_or_path):
-        own = paths.configured(f"sites/{name_or_path}.yaml")
-        for file in (_FILES / f"{name_or_path}.yaml", *own, kept_path(name_or_path)):
+        if (shipped := _FILES / f"{name_or_path}.yaml").is_file():
+            return shipped
+        for file in (*paths.configured(f"sites/{name_or_path}.yaml"), kept_path(name_or_path)):
             if file.is_file():
-                return file
+                return paths.check_settings(file)
     known = every_name()
     what = f"no site named {name_or_path!r}"
     fix = instead(name_or_path, known, f"sites: {', '.join(known)}, or the path of a site file")

@@ -64,6 +64,7 @@ from runner.preparation.job import prepare
 from runner.preparation.new_recipe import new_recipe, write_recipe
 from runner.preparation.request import check_directory, check_foreign, make_request, record_of
 from runner.recipes.loader import read_recipe
+from runner.sites.loader import read_config, read_site
 from runner.study import directory as studies
 from runner.study import run
 from tests.support import odd_image
@@ -819,6 +820,40 @@ def test_no_list_of_runs_and_no_settings_of_a_stranger_are_used(place: Path, mon
             assert (f"{whose} is user {CAROL}'s" in outcome.what) is is_refused, outcome
 
 
+def test_no_link_beside_ones_settings_leads_to_a_strangers(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RUNNER_CONFIG", raising=False)
+    monkeypatch.setenv("HOME", str(place))
+    monkeypatch.setenv("RUNNER_STATE", str(place / "state"))
+    cases = [(ALICE, 0, 0o1777, 0o755, False), (ALICE, CAROL, 0o1777, 0o755, True), (ALICE, CAROL, 0o1777, 0o711, True)]
+    cases += [(who, CAROL, 0o755, 0o755, False) for who in (ALICE, 0)]  # as an administrator has given it to a project
+    cases += [(0, CAROL, 0o1777, 0o755, True), (ALICE, CAROL, 0o1777, 0o700, False)]  # it is as if it were not there
+    for number, (linker, owner, above, mode, is_refused) in enumerate(cases):
+        its = owned(owned(place / f"scratch{number}", 0, above) / "alice", owner)
+        own = owned(owned(place / f"home{number}", linker) / "gpu-runner", linker)
+        (its / "recipes/ours").mkdir(parents=True)
+        (its / "sites").mkdir()
+        (its / "config.yaml").write_text("account: x\n")
+        (its / "sites/ours.yaml").write_text("name: ours\ndescription: x\nextends: local\n")
+        (its / "recipes/ours/recipe.yaml").write_text("name: ours\ndescription: x\nprogram: [x]\nimage: x\n")
+        for path in (its, *its.rglob("*")):
+            os.chown(path, owner, owner)
+        its.chmod(mode)
+        (own / "sites").mkdir()
+        (own / "recipes").mkdir()
+        for each, read in (
+            ("sites/ours.yaml", lambda: read_site("ours").name),
+            ("recipes/ours", lambda: read_recipe("ours").recipe.name),
+            ("config.yaml", lambda: read_config().account),
+        ):
+            (own / each).symlink_to(its / each)
+            os.chown(own / each, linker, linker, follow_symlinks=False)
+            with monkeypatch.context() as variables:
+                variables.setenv("XDG_CONFIG_HOME" if linker else "XDG_CONFIG_DIRS", str(own.parent))
+                outcome = outcome_as(ALICE, read)
+            assert ("these settings are another user's" in outcome.what) is is_refused, (number, each, outcome)
+            assert bool(outcome.value) is not (is_refused or mode == 0o700), (number, each, outcome)
+
+
 def test_no_engine_and_no_login_of_a_stranger_are_used(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("DOCKER_CONFIG", "REGISTRY_AUTH_FILE"):
         monkeypatch.delenv(name, raising=False)
@@ -1041,6 +1076,13 @@ def test_no_link_of_a_stranger_leads_to_where_things_are_kept(place: Path, monke
             what = outcome_as(ALICE, read).what
             assert ("these settings are another user's" in what) == (owner == CAROL)
         monkeypatch.delenv(variable)
+    (theirs := owned(shared / "closed", CAROL) / "ours.yaml").touch()
+    assert "these settings are another user's" in outcome_as(ALICE, read_config, theirs).what, "opened for the reading"
+    theirs.parent.chmod(0o700)
+    for file in (theirs, shared / "to-come.yaml"):
+        monkeypatch.setenv("RUNNER_SITE", str(file))
+        assert "these settings are another user's" in outcome_as(ALICE, paths.site_of_shell).what, "he may open it"
+    monkeypatch.delenv("RUNNER_SITE")
     (shared / "references.yaml").touch()
     os.chown(shared / "references.yaml", CAROL, CAROL)
     monkeypatch.setenv("RUNNER_CONFIG", str(shared / f"RUNNER_CONFIG-{ALICE}.yaml"))

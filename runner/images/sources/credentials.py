@@ -187,7 +187,7 @@ def is_named(service: TokenService, registry: str) -> bool:
     On another port of the same host another program may answer: what the service gives those who log in there is not
     for it.
     """
-    registries = strict_yaml.layered(paths.config_files(), UserConfig).registries
+    registries = strict_yaml.layered(paths.config_files(), UserConfig, paths.check_settings).registries
     named = {name.lower(): facts.token_service.lower().removesuffix(":443") for name, facts in registries.items()}
     return service.host in (_FIXED.get(registry.lower()), named.get(registry.lower(), ""))
 

@@ -4,6 +4,7 @@
 # There is no image and no isolation: this is for the layout of ranks alone, and for the command line's own words.
 set -eu
 case "${0##*/} $*" in
+enroot\ remove\ gpu-runner-none) echo "[ERROR] No such file or directory: /usr/gpu-runner-none" >&2; exit 1 ;;
 enroot\ create\ * | enroot\ remove\ *) exit 0 ;;
 esac
 binds=() directory=/

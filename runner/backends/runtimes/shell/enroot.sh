@@ -14,7 +14,11 @@ create)
   . "${BASH_SOURCE%/*}/leftovers.sh" || exit
   printf 'enroot\t%s\n' "$(enroot version 2>&1)" >"versions-$(uname -n)"   # of this node
   data=$(enroot_data)
-  [ ! -e "$data" ] || is_own "$data" || {
+  [ -n "$data" ] || {   # as where it cannot be made yet: another user could make it by then
+    enroot remove gpu-runner-none </dev/null >&2 && echo "$node: Enroot does not say where it keeps containers" >&2
+    exit 1
+  }
+  is_own "$data" || {
     stat -c "$node: another user could exchange containers in %n, which is %U's; fix: set ENROOT_DATA_PATH" -- "$data" >&2
     exit 1
   }

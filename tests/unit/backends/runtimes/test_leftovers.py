@@ -133,7 +133,9 @@ def test_a_disk_of_another_user_is_refused(tmp_path: Path) -> None:
 def test_of_enroots_containers_only_those_of_this_node_and_of_ended_jobs(tmp_path: Path) -> None:
     """A stand-in lists containers as one data path that nodes share holds them."""
     mine = [f"runner-{job}-{NODE}" for job in ("5", "11", "12", "13", "4711.123.abcd1234")]
-    stand_in(tmp_path, "enroot", "case $1 in list) cat names ;; remove) echo $3 >>removed ;; esac")
+    says = f"echo '[ERROR] No such file or directory: {tmp_path}/gpu-runner-none' >&2"
+    removes = f"case $2 in gpu-runner-none) {says} ;; *) echo $3 >>removed ;; esac"
+    stand_in(tmp_path, "enroot", f"case $1 in list) cat names ;; remove) {removes} ;; esac")
     (tmp_path / "names").write_text("\n".join([*mine, "runner-6-another", f"own-{NODE}", "my runner-7-x", ""]))
     step = runtime("enroot").step(msgspec.structs.replace(PLAN, runtime="enroot"))
     assert once_a_node(step, tmp_path).returncode == 0
@@ -142,15 +144,19 @@ def test_of_enroots_containers_only_those_of_this_node_and_of_ended_jobs(tmp_pat
 
 @AS_ROOT
 def test_enroot_unpacks_nothing_where_another_user_could_exchange_it(tmp_path: Path) -> None:
-    says = f"echo '[ERROR] No such file or directory: {tmp_path}/data/gpu-runner-none' >&2"
-    stand_in(tmp_path, "enroot", f'case "$1 $2" in "remove gpu-runner-none") {says} ;; create*) touch unpacked ;; esac')
+    named = f"[ERROR] No such file or directory: {tmp_path}/data/gpu-runner-none"
+    closed = f"mkdir: cannot create directory '{tmp_path}/data': Permission denied"  # as long as its owner wishes
     (tmp_path / "data").mkdir()
     step = runtime("enroot").step(msgspec.structs.replace(PLAN, runtime="enroot"))
-    for owner, code in ((CAROL, 1), (0, 0)):
+    cases = ((CAROL, named, "another user could exchange"), (0, closed, closed), (0, "", "does not say where"))
+    for owner, said, refused in (*cases, (0, named, "")):
+        says = f'[ -z "{said}" ] || {{ echo "{said}" >&2; exit 1; }}'
+        body = f'case "$1 $2" in "remove gpu-runner-none") {says} ;; create*) touch unpacked ;; esac'
+        stand_in(tmp_path, "enroot", body)
         os.chown(tmp_path / "data", owner, owner)
         done = once_a_node(step, tmp_path)
-        assert (done.returncode, (tmp_path / "unpacked").exists()) == (code, not code), done.stderr
-        assert ("another user could exchange" in done.stderr) is bool(code)
+        assert (done.returncode, (tmp_path / "unpacked").exists()) == (bool(refused), not refused), done.stderr
+        assert refused in done.stderr
 
 
 OF_ENDED_STEPS = {"pyxis_5.0", "pyxis_5_5.12"}  # the second where Pyxis's containers are a job's
