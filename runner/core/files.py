@@ -122,12 +122,20 @@ def may_be_strangers(path: Path) -> bool:
     """
     with suppress(OSError, RuntimeError):
         real = path.resolve()
-        for each in (real, *real.parents, *_way(path)):
-            with suppress(FileNotFoundError, NotADirectoryError):
-                above = each.parent.stat()
-                if others_may_write(above) and not (above.st_mode & stat.S_ISVTX and os.path.lexists(each)):
-                    return True
-    return is_first_come(path)
+        return any(map(_may_be_strangers, (real, *real.parents, *_way(path))))
+    return True
+
+
+def _may_be_strangers(place: Path) -> bool:
+    """The same of one place, which is looked at once: it may come and go. Raises OSError."""
+    with suppress(FileNotFoundError, NotADirectoryError):
+        above = place.parent.stat()
+        try:
+            status = place.lstat()
+        except FileNotFoundError:
+            return others_may_write(above)
+        return is_put_by_stranger(status, above) or (others_may_write(above) and not above.st_mode & stat.S_ISVTX)
+    return False
 
 
 def is_put_by_stranger(status: os.stat_result, above: os.stat_result) -> bool:
