@@ -96,13 +96,16 @@ def open_to(status: os.stat_result) -> str:
 
 def way_out(directory: Path, whose: str) -> str:
     """The end of a fix where ``exchangeable_by`` says this of a directory."""
-    place = re.search(r"(?:below|behind) (/.*), which is ", whose)
-    if user := re.search(r"user (\d+)'s", whose):
+    if user := re.search(r"user (\d+)'s( link)?\Z", whose):
         return f"RUNNER_TRUST={user[1]} trusts that user, who may be you"
-    if group := re.search(r"your login's group's \((.*?)\) to write", whose):
+    if group := re.search(
+        r"your login's group's \((.*?)\) to write to, who may be anybody( \(no sticky bit\))?\Z", whose
+    ):
         return f"RUNNER_TRUST={shlex.quote(f'@{group[1]}')} trusts them"
-    closed = "+t" if "no sticky bit" in whose else "o-w"
-    return f"or close it: chmod {closed} {shlex.quote(place[1] if place else str(directory))}"
+    if not whose.endswith("(no sticky bit)"):
+        return "a directory in it will do"
+    place = re.match(r"(?:below|behind) (/.*), which is ", whose)
+    return f"or its owner closes it: chmod +t {shlex.quote(place[1] if place else str(directory))}"
 
 
 def is_first_come(directory: Path) -> bool:

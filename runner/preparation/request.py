@@ -234,7 +234,7 @@ def _of_whom(recorded: str) -> tuple[str, str]:
     path, whose = [*re.split(r": (?=user |everybody's |your login|below /|behind /|not )", recorded, maxsplit=1), ""][
         :2
     ]
-    user = re.search(r"user (\d+)'s", whose)
+    user = re.search(r"user (\d+)'s( link)?\Z", whose)
     return path, user[1] if user else ""
 
 

@@ -41,7 +41,7 @@ RANK_FILES = (RANK, paths.share("recipes") / "lib" / "launch.py")  # what a rank
 # it its name back: no value is on a command line, and every byte arrives.
 PREFIX = "RUNNER_ENV_"
 # What the scripts that start ranks themselves (supervise.sh, hosts.sh of the schedulers) tell each rank.
-STARTED = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "RUNNER_JOB_ID", "RUNNER_NODE")
+_STARTED = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "RUNNER_JOB_ID", "RUNNER_NODE")
 RUN: Argument = (Var(RUN_DIRECTORY),)
 RUN_AT_RESULTS: Argument = (*RUN, Text(f":{RESULTS}"))  # the value of most runtimes' mount option
 
@@ -56,6 +56,11 @@ def starters(plan: Plan) -> tuple[str, ...]:
     launcher reads (gpu_runner_inside.launcher.world).
     """
     return ("SLURM", "PMI_", "PALS_", "PBS_", *SCHEDULERS[plan.scheduler].variables)
+
+
+def started(plan: Plan) -> tuple[str, ...]:
+    """Names of variables that each rank has from the job's script."""
+    return (*_STARTED, *(("RUNNER_TRUST",) if plan.trust else ()))
 
 
 def load_lines(plan: Plan) -> tuple[Statement, ...]:

@@ -56,7 +56,7 @@ def step(plan: Plan) -> StepSpec:
         *common.mount_options(plan, "--mount"),
     )
     # Patterns of the names that each task's container gets.
-    names = (*(f"{prefix}*" for prefix in (*common.starters(plan), common.PREFIX)), *common.STARTED)
+    names = (*(f"{prefix}*" for prefix in (*common.starters(plan), common.PREFIX)), *common.started(plan))
     return StepSpec(
         prelude=(
             *common.loads(plan),

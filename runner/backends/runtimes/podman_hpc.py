@@ -37,7 +37,7 @@ def podman_step(plan: Plan, *options: str) -> StepSpec:
     No rank may pull: the image is there (``podman-hpc pull``, ``migrate``), or the job ends.
     """
     env = common.carried(plan)
-    names = (*RENDEZVOUS, *common.STARTED, *(name for name, _ in env), "CUDA_VISIBLE_DEVICES")
+    names = (*RENDEZVOUS, *common.started(plan), *(name for name, _ in env), "CUDA_VISIBLE_DEVICES")
     return StepSpec(
         prelude=(*common.loads(plan), *(Export(name, text(value)) for name, value in env)),
         command=(

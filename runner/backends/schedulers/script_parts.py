@@ -50,8 +50,7 @@ def environment(plan: Plan) -> Iterator[str]:
     # Nothing of the profile may be taken out of what a program without a container runs on, but what misleads it.
     again = f"runner_unset_login{' but-libraries' if on_modules else ''}" if in_container else "runner_unset_proxies"
     yield "# What runs must not depend on your login shell."
-    if plan.trust:
-        yield f"export RUNNER_TRUST={quoted_arguments(texts(plan.trust))}"
+    yield from trust(plan)
     if own and needs_profile(plan):
         yield f"runner_own=({own})"
     if not plan.settings.login_shell:
@@ -60,6 +59,12 @@ def environment(plan: Plan) -> Iterator[str]:
     yield "runner_unset_login"
     if on_modules:
         yield f'[ -z "${{LOADEDMODULES-}}" ] || {{ {anew}; {again}; }}   # its modules: loaded anew, and whole'
+
+
+def trust(plan: Plan) -> Iterator[str]:
+    """Whose places the job takes for the user's own, as the submitting shell has it."""
+    if plan.trust:
+        yield f"export RUNNER_TRUST={quoted_arguments(texts(plan.trust))}"
 
 
 def needs_profile(plan: Plan) -> bool:

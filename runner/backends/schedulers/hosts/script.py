@@ -47,6 +47,7 @@ def _lines(plan: Plan, step: StepSpec, files: tuple[Path, ...]) -> Iterator[str]
     yield "fi\n"
     if not step.inherits:
         yield "runner_keep_only RUNNER_JOB_ID 'RUNNER_RDV_*'"
+    yield from script_parts.trust(plan)
     yield 'runner_be_node "$1"\n'
     yield from map(statement, step.prelude)
     yield from (f'[ "$runner_node" -ne 0 ] || {line}' for line in script_parts.versions(plan))

@@ -35,6 +35,7 @@ def render(plan: Plan, step: StepSpec) -> JobScript:
 def _lines(plan: Plan, step: StepSpec, files: tuple[Path, ...]) -> Iterator[str]:
     yield from ("#!/bin/bash", script_parts.STRICT, script_parts.INTO_RUN_DIRECTORY, checked(files, COMMON, SUPERVISE))
     yield f"{_OTHER_WORLD}   # of whoever started this shell" if step.inherits else "runner_keep_only"
+    yield from script_parts.trust(plan)
     yield "runner_end_at_signals"
     yield f"{script_parts.at_end(step)}runner_be_job"
     yield "runner_meet 127.0.0.1 $$\n"

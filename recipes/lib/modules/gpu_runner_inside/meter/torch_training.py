@@ -26,7 +26,7 @@ from gpu_runner_inside.benchmark.cuda_uuid import device_uuid
 from gpu_runner_inside.benchmark.torch_checksum import checksum_of
 from gpu_runner_inside.meter import optimizer_steps, torch_model
 from gpu_runner_inside.meter.counting import NONE, STEPPED, Step
-from gpu_runner_inside.meter.torch_passes import Passes, local, modules_of, outermost, parameters_of
+from gpu_runner_inside.meter.torch_passes import Passes, backward_task, local, modules_of, outermost, parameters_of
 from gpu_runner_inside.meter.torch_reduction import WHOLE, ReductionLook, divides
 
 DEEPSPEED = "DeepSpeed"
@@ -191,13 +191,15 @@ class TorchTraining:
         """Whether another optimizer stepped since this one did, and each after a backward pass of its own: by samples
         of its own, perhaps. Of one pass for both the gradients stay the same tensors in between.
         """
+        if backward_task() != -1:  # each steps within the one that gives it gradients
+            return False
         gradient = _gradient_of(optimizer)
         if is_own:
             apart, self._apart = self._apart, None
             self._gradients = weakref.WeakKeyDictionary({each: _gradient_of(each) for each in self._gradients})
             return apart is not None and apart() is not gradient()
         before, self._gradients[optimizer] = self._gradients.get(optimizer), gradient
-        if before is None or before() is not gradient():
+        if before is not None and before() is not gradient():
             self._apart = _gradient_of(self._alive())
         return False
 
@@ -232,6 +234,8 @@ class TorchTraining:
         """A step has ended: the model's forward passes since the last one."""
         step = NONE if self._passes is None else self._passes.take()
         step = STEPPED if self._has_stepped and step is NONE else step
+        if not self._has_stepped:  # as a scaler skips one
+            self._gradients, self._apart = weakref.WeakKeyDictionary(), None
         self._has_stepped = False
         if self._own is None:  # in the warm-up
             self._look.after_step()
