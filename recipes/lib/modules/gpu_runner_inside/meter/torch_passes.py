@@ -104,7 +104,7 @@ class Passes:
         self.sees_time = False
         self._mixed, self._open = False, False  # in this step; a pass whose backward pass has not begun
         self._versions = self.between = 0
-        self._stepped_after: int | None = None  # passes of this step
+        self._stepped_after = 0  # passes of this step
         self._stepped: dict[int, int] = {}  # in this step: another optimizer -> after so many passes
         self._unseen = False  # one of them again after no further pass
         self._first: list[Step] = []  # passes of this step; those that activation checkpointing repeats
@@ -277,17 +277,15 @@ class Passes:
             self.sees_time = self._time_major = True
             self._shapes = None  # of the next pass they show something else
 
-    def stepped(self, optimizer: int, *, shares: bool) -> None:
+    def stepped(self, optimizer: int) -> None:
         """Another optimizer steps: a further pass before the step that counts is none of an accumulation, and where it
-        has stepped since the last pass, it did so by samples of its own. ``shares``: some of the counted one's
-        parameters, which they step by turns then.
+        has stepped since the last pass, it did so by samples of its own.
         """
         self._open = True
         passes = len(self._first) + len(self._repeated)
         self._unseen = self._unseen or self._stepped.get(optimizer) == passes
         self._stepped[optimizer] = passes
-        if self._stepped_after is None and (passes or shares):
-            self._stepped_after = len(self._first)
+        self._stepped_after = self._stepped_after or len(self._first)
 
     def stepped_apart(self) -> None:
         """Another optimizer stepped after a backward pass of its own."""
@@ -325,10 +323,10 @@ class Passes:
             self.accumulated = 0 if self._mixed else before
         while self._outputs:
             self._outputs.pop().remove()
-        stepped_after, self._stepped_after = self._stepped_after, None
+        stepped_after, self._stepped_after = self._stepped_after, 0
         unseen, self._unseen = self._unseen, False
         self._stepped = {}
-        self.between += unseen or (stepped_after is not None and stepped_after < len(passes))
+        self.between += unseen or 0 < stepped_after < len(passes)
         self._first, self._repeated = [], []
         if len(passes) < 2:
             return passes[0] if passes else NONE

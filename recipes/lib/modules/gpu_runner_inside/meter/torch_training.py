@@ -136,7 +136,6 @@ class TorchTraining:
         self._held = () if optimizer is None else _held_by(optimizer)
         self._own: set[int] | None = None  # its parameters, from the warm-up's end on
         self._is_beside: Any = weakref.WeakKeyDictionary()  # optimizer -> whether it steps others, too
-        self._shares: Any = weakref.WeakKeyDictionary()  # optimizer -> whether it steps some of these
         self._gradients: Any = weakref.WeakKeyDictionary()  # other optimizer -> one, when the last of both stepped
         self._apart: Any = None  # a gradient of this one, when another stepped after a backward pass of its own
         self._stepped: Any = None
@@ -162,9 +161,7 @@ class TorchTraining:
         if is_own:
             self._has_stepped = True
         elif self._passes is not None:
-            if optimizer not in self._shares:
-                self._shares[optimizer] = not {id(each) for each in self.parameters}.isdisjoint(_held_by(optimizer))
-            self._passes.stepped(id(optimizer), shares=self._shares[optimizer])
+            self._passes.stepped(id(optimizer))
         if self._own is not None:
             if optimizer not in self._is_beside:
                 self._is_beside[optimizer] = not self._own.issuperset(_held_by(optimizer))
