@@ -14,7 +14,7 @@ enroot_data() {
 # the login's group may, unless it is the user's alone, or RUNNER_TRUST has it (@GROUP). In a container of an ordinary
 # user, root and strangers look the same.
 is_own() {
-  local at first count above login name rest target unknown=0 system users project=() trusted open=(-perm -0002)
+  local at first count above login name rest target unknown=0 system users project=() given trusted open=(-perm -0002)
   read -r first _ count </proc/self/uid_map
   [ "$first$count" = 04294967295 ] || unknown=$(cat /proc/sys/kernel/overflowuid)
   case $(stat -L -c %u -- "$1") in 0 | "$unknown" | "$(id -u)") ;; *) return 1 ;; esac
@@ -37,7 +37,9 @@ is_own() {
     above=$at at=$at/${rest%%/*} rest=${rest#*/}
     case $at in */ | */.) at=$above && continue ;; */..) at=${above%/*} && continue ;; esac
     trusted=("${project[@]}")
-    [ -z "$(find "${above:-/}" -maxdepth 0 '(' "${open[@]}" ')')" ] || trusted=()
+    # One of another group may have moved it there from where all get the group.
+    given=(-perm -0020 -gid +999 ! -user "$(id -u)" ! '(' -name '' "${project[@]}" ')')
+    [ -z "$(find "${above:-/}" -maxdepth 0 '(' "${open[@]}" -o "${given[@]}" ')')" ] || trusted=()
     [ -n "$(find "$at" -maxdepth 0 '(' -type l -o ! '(' "${open[@]}" ')' -o -perm -1000 ')' '(' "${users[@]}" \
       -o -type d ! -perm -0002 '(' -name '' "${trusted[@]}" ')' ')')" ] || return
     [ -L "$at" ] || continue

@@ -33,7 +33,9 @@ while [ "$each" ]; do
     above=${each%/*}
     of=$groups
     # shellcheck disable=SC2086  # words of find
-    [ -z "$(find "${above:-/}" -prune '(' $open ')')" ] || of=
+    given="-perm -g=w -gid +999 ! -user $own ! ( -name / $groups )" # one of another group may have moved it there
+    # shellcheck disable=SC2086
+    [ -z "$(find "${above:-/}" -prune '(' $open -o $given ')')" ] || of=
     # shellcheck disable=SC2086
     [ "$(find "$each" -prune '(' ! '(' $open ')' -o -perm -1000 ')' \
         '(' -user "$own" $users -o -uid "-${first:-1000}" -o ! -perm -o=w '(' -name "" $of ')' ')')" ] || {

@@ -25,6 +25,7 @@ _LOCAL = frozenset((
     0x3153464A, 0x52654973, 0xCA451A4E, 0xF15F,  # jfs, reiserfs, bcachefs, ecryptfs
 ))  # fmt: skip
 TRUSTS = "RUNNER_TRUST=NAME,... trusts accounts of the site"  # the end of a fix (exchangeable_by)
+_FIRST_GROUP = 1000  # of people; who has one of the system is trusted with what is put into its directories
 _STATFS_BYTES = 256  # struct statfs has 120 (x86-64, arm64); f_type comes first, a long
 _ATTEMPTS = 5
 _MOST_ON_THE_WAY = 1000  # names: links may lead in circles
@@ -190,8 +191,12 @@ def is_strangers(status: os.stat_result, above: os.stat_result, *, by_place: boo
         return False
     # In a container of an ordinary user, root and strangers look the same.
     is_closed = not status.st_mode & stat.S_IWOTH and not _all_may_write(above)
+    mine = _trusted()[2]
     groups = {status.st_gid, *((above.st_gid,) if above.st_mode & stat.S_IWGRP else ())}  # who could have put it there
-    of_project = is_closed and not groups.isdisjoint(_trusted()[2])
+    # Of another group's directory: one of theirs may have moved it there from where all get the group.
+    is_given = above.st_mode & stat.S_IWGRP and above.st_gid not in mine and above.st_gid >= _FIRST_GROUP
+    is_given = is_given and above.st_uid != os.geteuid()
+    of_project = is_closed and not is_given and not groups.isdisjoint(mine)
     return not (by_place and (status.st_uid == unmapped_user() or of_project))
 
 

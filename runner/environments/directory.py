@@ -165,6 +165,7 @@ def user_directory(scratch: str) -> Path:
 def check_own(place: Path, fix: str = "name another directory") -> None:
     """Refuse a directory, which is there, in which another user could exchange what is made, or run. Raises OSError."""
     if whose := files.exchangeable_by(place, made=True):
+        fix = f"{fix}; {files.way_out(place, whose)}"
         raise RefusedError(f"{place.name} is {whose}: what is there runs as you", where=str(place), fix=fix)
 
 

@@ -81,7 +81,9 @@ def check_kernels(directory: Path) -> None:
     whose = files.exchangeable_by(directory / "kernel")
     if whose or files.others_may_write(directory.stat()):
         what = f"kernels would run modules of others there ({whose or 'all may write to it'})"
-        raise UsageError(what, where=str(directory), fix="start it in a directory of your own")
+        closed = files.others_may_write(directory.stat()) and f"or close it: chmod o-w {shlex.quote(str(directory))}"
+        fix = f"start it in a directory of your own; {closed or files.way_out(directory, whose)}"
+        raise UsageError(what, where=str(directory), fix=fix)
 
 
 def directions(run: Run, place: Place, reach: Reach, kind: Kind, token: str) -> tuple[str, str]:

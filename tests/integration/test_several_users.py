@@ -1113,6 +1113,29 @@ def test_no_link_of_a_stranger_leads_to_where_things_are_kept(place: Path, monke
     assert not list(own.iterdir())
 
 
+def test_a_directory_that_another_project_may_have_moved_is_no_project_of_ones_own(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has its group by the place in which it was created."""
+    lab = owned(owned(owned(place / "projects", 0) / "lab", CAROL) / "hers", ALICE)
+    script, named = (SHELL / "cli/remote.sh").read_text(), owned(place / "bin", 0) / "id"
+    named.touch(0o755)
+    os.chown(lab.parent, CAROL, GROUP)
+    monkeypatch.setattr(pwd, "getpwuid", lambda _: SimpleNamespace(pw_gid=ALICE, pw_name="alice"))
+    for owner, group, trusted in ((0, BOB, False), (0, 50, True), (ALICE, BOB, True)):  # of another project; a system's
+        os.chown(lab.parent.parent, owner, group)
+        lab.parent.parent.chmod(0o2775)
+        named.write_text(
+            f"#!/bin/sh\ncase $* in -un) echo alice ;; '-g '*) echo {ALICE} ;; *) /usr/bin/id \"$@\" ;; esac\n"
+        )
+        assert (run_as(ALICE, files.exchangeable_by, lab, groups=(ALICE, GROUP)) == "") == trusted
+        assert bool(run_as(ALICE, serve._of_strangers, str(lab.parent), groups=(ALICE, GROUP))) != trusted
+        for text in (f'. {LEFTOVERS} && is_own "$HOME"', script):
+            member = [*become(ALICE, groups=(ALICE, GROUP)), "bash", "-c", text, "bash", "none"]
+            env = {"HOME": str(lab), "PATH": f"{named.parent}:/usr/bin:/bin"}
+            assert (subprocess.run(member, check=False, env=env).returncode == 0) == trusted, (text, owner, group)
+
+
 def test_what_is_built_and_run_is_in_no_temporary_directory_of_a_stranger(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -35,6 +35,7 @@ from gpu_runner_inside.launcher.caches import safe_place, unmapped_user
 from gpu_runner_inside.launcher.network import free_port, resolve
 
 _POLL_S = 0.5
+FIRST_GROUP = 1000  # of people; who has one of the system is trusted with what is put into its directories
 _LONGEST_PLACE = 107 - len("/serve-12345678/kernel-12345678-1234-1234-1234-123456789012-ipc-99")
 # What lies in the directory where the job starts may be another user's, and is no module of the server.
 _ELSEWHERE = "import os, sys; sys.path[:] = filter(None, sys.path);"
@@ -76,7 +77,7 @@ def change_kernels() -> None:
                 command[at : at + 1] = words
         how["cwd"] = place = os.path.realpath(how.get("cwd") or ".")
         if whose := _of_strangers(place):  # from which an IPython reads its settings, too
-            fix = "copy the notebook, or `export RUNNER_TRUST=NAME` (@GROUP, or a number) before `serve`"
+            fix = "copy the notebook, `serve` there, or `export RUNNER_TRUST=NAME` (@GROUP, or a number) before"
             raise RuntimeError(f"no kernel starts in {place}, as {whose}; fix: {fix}")
         return start(command, **how)
 
@@ -86,11 +87,13 @@ def change_kernels() -> None:
 def _of_strangers(path: str) -> str:
     """Why others may write to a directory, or exchange it, in words; else empty. As exchangeable_by of
     runner/core/files.py has it, but of whom a user namespace does not know only those above may be root. ``path``: a
-    real one.
+    real one. Where the server started was asked outside; who may write there has made what is below.
     """
     users, groups, login = _trusted()
+    here, unknown = os.path.realpath("."), unmapped_user()
+    is_team = os.access(here, os.W_OK) and f"{path}/".startswith(f"{here}/")
     below: os.stat_result | None = None
-    while True:
+    while path != here:
         about, above = os.stat(path), os.stat(os.path.dirname(path))
         of_login = about.st_mode & stat.S_IWGRP and about.st_gid == login and about.st_uid != os.geteuid()
         is_open = about.st_mode & stat.S_IWOTH or (of_login and login not in groups)
@@ -98,12 +101,15 @@ def _of_strangers(path: str) -> str:
         if is_open and not takes_none:
             return f"others may write to {path}"
         of_group = {about.st_gid, *((above.st_gid,) if above.st_mode & stat.S_IWGRP else ())}
-        may_be_root = below is not None and about.st_uid == unmapped_user()
-        if about.st_uid not in users and not may_be_root and groups.isdisjoint(of_group):
+        is_known = about.st_uid in users or (about.st_uid == unknown and (is_team or below is not None))
+        is_given = above.st_mode & stat.S_IWGRP and above.st_gid not in groups and above.st_gid >= FIRST_GROUP
+        is_given = is_given and above.st_uid != os.geteuid()
+        if not is_known and (is_given or groups.isdisjoint(of_group)):
             return f"{path} is user {about.st_uid}'s"
         if path == "/":
-            return ""
+            break
         path, below = os.path.dirname(path), about
+    return ""
 
 
 def _trusted() -> tuple[Container[int], set[int], int]:
