@@ -85,10 +85,9 @@ NOT_CHECKED = {
 }  # fmt: skip
 BESIDE = {
     "beside_another_process", "by_turns", "actor_and_critic", "adversarial", "adversarial_apart",
-    "adversarial_and_stated", "critic_of_one_module", "tasks_by_turns",
-    "head_by_turns",
+    "adversarial_and_stated", "critic_of_one_module",
 }  # fmt: skip
-NOT_SEEN = {"compiled_optimizer_unseen", "parameters_replaced"}
+NOT_SEEN = {"compiled_optimizer_unseen"}
 CHECKPOINTED = {"recomputed", "recomputed_in_part", "recomputed_without_its_holder"}
 LARGEST = 0.02  # difference from the script's own count
 BUCKET = 25 << 20  # bytes of DistributedDataParallel's

@@ -611,20 +611,6 @@ def parameters_replaced() -> Script:
 
 
 @script("hook")
-def head_by_turns() -> Script:
-    """A part of the model has an optimizer, and a batch of its own, and is called without the rest."""
-    model = nn.Sequential(net(WIDTH), net())
-    of_all, of_head = sgd(model[0]), sgd(model[1])
-    yield stated(model, of_all)
-    for _ in range(STEPS):
-        for optimizer, called in ((of_all, model), (of_head, model[1])):
-            optimizer.zero_grad()
-            of_batch(called).backward()
-            optimizer.step()
-        yield BATCH
-
-
-@script("hook")
 def two_of_one_pass() -> Script:
     """Each zeroes its gradients after its own step."""
     model = nn.Sequential(net(WIDTH), net())
@@ -636,20 +622,6 @@ def two_of_one_pass() -> Script:
             nn.utils.clip_grad_norm_(optimizer.param_groups[0]["params"], 0.1)
             optimizer.step()
             optimizer.zero_grad()
-        yield BATCH
-
-
-@script("hook")
-def tasks_by_turns() -> Script:
-    """Two optimizers of the same parameters, a task each; the other task has a way of its own through the model."""
-    model = Net()
-    optimizers = sgd(model), sgd(model)
-    yield stated(model, optimizers[0])
-    for _ in range(STEPS):
-        for optimizer, called in zip(optimizers, (model, model.net.forward), strict=True):
-            optimizer.zero_grad()
-            of_batch(called).backward()
-            optimizer.step()
         yield BATCH
 
 

@@ -242,7 +242,7 @@ class Meter:
         window.mark("end")
         after_s = clocks.monotonic()
         timed = figures.Timed(start_s, ends_s, [], 0.0, max(self._own_s, 0.0))
-        last, more_s = self._last_checksum(first, world.size)
+        last, more_s = clocks.timed(training.last_checksum)
         of_all = self._of_all()  # now every rank is here, so that a collective ends
         counted = self._counting.window(length.groups, of_all)
         self._batch, self._unit = counted.batch, "steps" if counted.samples is None else self._unit
@@ -276,15 +276,6 @@ class Meter:
             "steps_beside": training.steps_beside + siblings.trained,
         }
         self._record(world, device, facts, timed, length, options, own)
-
-    def _last_checksum(self, first: str | None, size: int) -> tuple[str | None, float]:
-        """Of the parameters after the window, and how long it took, seconds. Raises GaveUpError: they are not those of
-        the begin.
-        """
-        last, took_s = clocks.timed(self._training.parameters_checksum)
-        if self._training.are_others and (first == last or size > 1):
-            raise channel.GaveUpError("its optimizer was given other parameters, so that none can be compared")
-        return last, took_s
 
     def _world(self) -> Any:
         """The framework's. Processes that the program started, as by torch.multiprocessing, have their rank of it."""

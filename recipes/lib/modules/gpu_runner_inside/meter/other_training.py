@@ -38,7 +38,7 @@ class OtherTraining:
     gradients: str | None = None
     inputs: str | None = None
     accumulated: int | None = None
-    data_parallel = is_part = sees_time = are_others = False
+    data_parallel = is_part = sees_time = False
     trained: Mapping[str, str] = {}
 
     def __init__(self) -> None:
@@ -92,6 +92,8 @@ class OtherTraining:
     def parameters_checksum(self) -> str | None:
         """Parameters are not known."""
         return None
+
+    last_checksum = parameters_checksum
 
     def gathered_checksum(self) -> str | None:
         """Nothing is divided that is known."""

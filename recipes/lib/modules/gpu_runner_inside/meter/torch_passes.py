@@ -27,7 +27,7 @@ _WRAPS = ("module", "_orig_mod", "_fsdp_wrapped_module")  # the one child of DDP
 is_compiling: Callable[[], bool] = getattr(getattr(torch, "compiler", None), "is_compiling", bool)
 _JOINS = ("StackBackward0", "CatBackward0")
 _MOST_NODES = 200_000  # of a graph that are looked at, once
-backward_task: Callable[[], int] = getattr(torch._C, "_current_graph_task_id", lambda: -1)  # -1 outside of one
+_backward: Callable[[], int] = getattr(torch._C, "_current_graph_task_id", lambda: -1)  # -1 outside of one
 
 
 def _nothing(_module: Any, _inputs: Any, _more: Any) -> None:
@@ -176,7 +176,7 @@ class Passes:
         return None
 
     def _before(self, module: Any, inputs: Any, named: Any) -> None:
-        backward = backward_task()
+        backward = _backward()
         if self._running_in not in (-1, backward):  # activation checkpointing leaves a pass that it repeats by an error
             self._running = None
         if self._running is not None and id(module) not in self._outer:  # within it, or a copy on another device
@@ -253,7 +253,7 @@ class Passes:
         if self._running is not module:
             return
         self._running = None
-        if not (self._looks or self._has_several) or compiles_backward() or backward_task() != -1:
+        if not (self._looks or self._has_several) or compiles_backward() or _backward() != -1:
             return
         held = output if isinstance(output, (Mapping, tuple, list)) else getattr(output, "__dict__", {})
         values: Any = held.values() if isinstance(held, Mapping) else held
@@ -286,10 +286,6 @@ class Passes:
         self._unseen = self._unseen or self._stepped.get(optimizer) == passes
         self._stepped[optimizer] = passes
         self._stepped_after = self._stepped_after or len(self._first)
-
-    def stepped_apart(self) -> None:
-        """Another optimizer stepped after a backward pass of its own."""
-        self._unseen = True
 
     def _backward_began(self, _gradient: Any) -> None:
         self._open = False

@@ -26,7 +26,7 @@ from gpu_runner_inside.benchmark.cuda_uuid import device_uuid
 from gpu_runner_inside.benchmark.torch_checksum import checksum_of
 from gpu_runner_inside.meter import optimizer_steps, torch_model
 from gpu_runner_inside.meter.counting import NONE, STEPPED, Step
-from gpu_runner_inside.meter.torch_passes import Passes, backward_task, local, modules_of, outermost, parameters_of
+from gpu_runner_inside.meter.torch_passes import Passes, local, modules_of, outermost, parameters_of
 from gpu_runner_inside.meter.torch_reduction import WHOLE, ReductionLook, divides
 
 DEEPSPEED = "DeepSpeed"
@@ -136,8 +136,6 @@ class TorchTraining:
         self._held = () if optimizer is None else _held_by(optimizer)
         self._own: set[int] | None = None  # its parameters, from the warm-up's end on
         self._is_beside: Any = weakref.WeakKeyDictionary()  # optimizer -> whether it steps others, too
-        self._gradients: Any = weakref.WeakKeyDictionary()  # other optimizer -> one, when the last of both stepped
-        self._apart: Any = None  # a gradient of this one, when another stepped after a backward pass of its own
         self._stepped: Any = None
         if self.parameters and not self.sharded:
             with suppress(ImportError):  # torch before 2.0
@@ -156,8 +154,6 @@ class TorchTraining:
     def _before_step(self, optimizer: Any) -> None:
         """See which parameters any optimizer steps."""
         is_own = id(optimizer) == self._optimizer
-        if self._passes is not None and self._have_own_passes(optimizer, is_own=is_own):
-            self._passes.stepped_apart()
         if is_own:
             self._has_stepped = True
         elif self._passes is not None:
@@ -184,28 +180,6 @@ class TorchTraining:
         if is_own:
             self._held = _held_by(optimizer)
 
-    def _have_own_passes(self, optimizer: Any, *, is_own: bool) -> bool:
-        """Whether another optimizer stepped since this one did, and each after a backward pass of its own: by samples
-        of its own, perhaps. Of one pass for both the gradients stay the same tensors in between.
-        """
-        if backward_task() != -1:  # each steps within the one that gives it gradients
-            return False
-        gradient = _gradient_of(optimizer)
-        if is_own:
-            apart, self._apart = self._apart, None
-            self._gradients = weakref.WeakKeyDictionary({each: _gradient_of(each) for each in self._gradients})
-            return apart is not None and apart() is not gradient()
-        before, self._gradients[optimizer] = self._gradients.get(optimizer), gradient
-        if before is not None and before() is not gradient():
-            self._apart = _gradient_of(self._alive())
-        return False
-
-    @property
-    def are_others(self) -> bool:
-        """Whether the optimizer has others than these, as where points are split or pruned, or further layers join."""
-        optimizer = self._alive()
-        return not self.sharded and optimizer is not None and _held_by(optimizer) != self._held
-
     @property
     def steps_beside(self) -> int:
         """After the warm-up: of optimizers of other parameters than the model's, and those between its passes."""
@@ -231,8 +205,6 @@ class TorchTraining:
         """A step has ended: the model's forward passes since the last one."""
         step = NONE if self._passes is None else self._passes.take()
         step = STEPPED if self._has_stepped and step is NONE else step
-        if not self._has_stepped:  # as a scaler skips one
-            self._gradients, self._apart = weakref.WeakKeyDictionary(), None
         self._has_stepped = False
         if self._own is None:  # in the warm-up
             self._look.after_step()
@@ -298,6 +270,14 @@ class TorchTraining:
         """Of all parameters; BatchNorm's running statistics, which differ between correct ranks, are no parameters."""
         return checksum_of(map(local, self.parameters)) if self.parameters else None
 
+    def last_checksum(self) -> str | None:
+        """The same after the window, with what the optimizer was given in it."""
+        if (optimizer := self._alive()) is not None and not self.sharded:
+            known = {id(each) for each in self.parameters}
+            held = (each for group in optimizer.param_groups for each in group["params"])
+            self.parameters += [each for each in held if id(each) not in known]
+        return self.parameters_checksum()
+
     def all_finite(self) -> bool:
         """Whether every parameter that is trained is; torch asks none of a byte, which no optimizer trains."""
         trained = (local(each) for each in self.parameters if each.requires_grad and each.element_size() > 1)
@@ -342,13 +322,6 @@ class TorchTraining:
             self._passes.close()
         if self._stepped is not None:
             self._stepped.remove()
-
-
-def _gradient_of(optimizer: Any) -> Callable[[], Any]:
-    """The first that it has, not kept alive."""
-    held = () if optimizer is None else (each for group in optimizer.param_groups for each in group["params"])
-    gradient = next((each.grad for each in held if each.grad is not None), None)
-    return (lambda: None) if gradient is None else weakref.ref(gradient)
 
 
 def _held_by(optimizer: Any) -> tuple[int, ...]:
