@@ -85,7 +85,7 @@ NOT_CHECKED = {
 }  # fmt: skip
 BESIDE = {
     "beside_another_process", "by_turns", "actor_and_critic", "adversarial", "adversarial_apart",
-    "adversarial_and_stated", "critic_of_one_module",
+    "adversarial_and_stated", "critic_of_one_module", "tasks_by_turns",
 }  # fmt: skip
 NOT_SEEN = {"compiled_optimizer_unseen"}
 CHECKPOINTED = {"recomputed", "recomputed_in_part", "recomputed_without_its_holder"}

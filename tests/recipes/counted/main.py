@@ -626,6 +626,46 @@ def two_of_one_pass() -> Script:
 
 
 @script("hook")
+def tasks_by_turns() -> Script:
+    """Two optimizers of the same parameters, a task each; the other task has a way of its own through the model."""
+    model = Net()
+    optimizers = sgd(model), sgd(model)
+    yield stated(model, optimizers[0])
+    for _ in range(STEPS):
+        for optimizer, called in zip(optimizers, (model, model.net.forward), strict=True):
+            optimizer.zero_grad()
+            of_batch(called).backward()
+            optimizer.step()
+        yield BATCH
+
+
+class Both(Net):
+    """An actor's output, and a critic's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.critic = net(1, 10)
+
+    def forward(self, images: torch.Tensor) -> Any:
+        actor = self.net(images)
+        return actor, self.critic(actor.detach())
+
+
+@script("hook")
+def actor_and_critic_of_one_pass() -> Script:
+    """Each has a loss, a backward pass and an optimizer of its own."""
+    model = Both()
+    optimizers = sgd(model.net), sgd(model.critic)
+    yield stated(model, optimizers[0])
+    for _ in range(STEPS):
+        for optimizer, value in zip(optimizers, model(batch()[0]), strict=True):
+            optimizer.zero_grad()
+            value.square().mean().backward()
+            optimizer.step()
+        yield BATCH
+
+
+@script("hook")
 def critic_of_one_module() -> Script:
     """The whole is called for the actor, whose steps count; the critic steps thrice for each, by other samples."""
     model = nn.Sequential(net(WIDTH), net(1))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections import OrderedDict
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any, Callable
 
@@ -32,7 +33,12 @@ def before(call: Callable[[Any], None]) -> Any:
 def _attach() -> None:
     from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-    register_optimizer_step_pre_hook(uncompiled(lambda optimizer: [call(optimizer) for call in [*_calls.values()]]))
+    def call_all(optimizer: Any) -> None:
+        for call in [*_calls.values()]:
+            with suppress(Exception):  # such as of an optimizer that has no hash
+                call(optimizer)
+
+    register_optimizer_step_pre_hook(uncompiled(call_all))
 
 
 def uncompiled(call: Callable[[Any], Any]) -> Callable[[Any, Any, Any], None]:

@@ -27,7 +27,7 @@ _WRAPS = ("module", "_orig_mod", "_fsdp_wrapped_module")  # the one child of DDP
 is_compiling: Callable[[], bool] = getattr(getattr(torch, "compiler", None), "is_compiling", bool)
 _JOINS = ("StackBackward0", "CatBackward0")
 _MOST_NODES = 200_000  # of a graph that are looked at, once
-_backward: Callable[[], int] = getattr(torch._C, "_current_graph_task_id", lambda: -1)  # -1 outside of one
+backward_task: Callable[[], int] = getattr(torch._C, "_current_graph_task_id", lambda: -1)  # -1 outside of one
 
 
 def _nothing(_module: Any, _inputs: Any, _more: Any) -> None:
@@ -116,6 +116,8 @@ class Passes:
         self._close: list[Callable[[], None]] = []
         self._looks = True
         self._outputs: list[Any] = []  # hooks of this step's; that of a parameter would stay
+        self._late: list[Any] = []  # of the step before, in the warm-up: another loss of it may come after its step
+        self.tasks: set[int] = set()  # in the warm-up: backward passes through outputs
         self._attached: list[tuple[Any, Any]] = []  # a module, and what was compiled in its place
         self._outer: set[int] = set()  # identities of those that nothing holds that is looked at
         self._running: Any = None  # the module whose pass is under way; after an error, until the step's end
@@ -176,7 +178,7 @@ class Passes:
         return None
 
     def _before(self, module: Any, inputs: Any, named: Any) -> None:
-        backward = _backward()
+        backward = backward_task()
         if self._running_in not in (-1, backward):  # activation checkpointing leaves a pass that it repeats by an error
             self._running = None
         if self._running is not None and id(module) not in self._outer:  # within it, or a copy on another device
@@ -253,20 +255,18 @@ class Passes:
         if self._running is not module:
             return
         self._running = None
-        if not (self._looks or self._has_several) or compiles_backward() or _backward() != -1:
+        if not (self._looks or self._has_several) or compiles_backward() or backward_task() != -1:
             return
-        held = output if isinstance(output, (Mapping, tuple, list)) else getattr(output, "__dict__", {})
-        values: Any = held.values() if isinstance(held, Mapping) else held
-        for each in (output, *values):
-            if isinstance(each, torch.Tensor) and each.requires_grad:
-                self._outputs.append(each.register_hook(untraced(self._backward_began)))
-                if not self._looks:
-                    return
-                with suppress(Exception):  # a shape, or a graph, that cannot be read
-                    self._look_for_time(each)
-                if CHECKPOINTING not in self.trained:
-                    self.trained[CHECKPOINTING] = str(recomputes())
-                return
+        outputs = [each for each in _tensors((output, getattr(output, "__dict__", {}))) if each.requires_grad]
+        # That of a parameter, which may be an output, is called in any backward pass.
+        computed = [each for each in outputs if not each.is_leaf]
+        for each in computed if self._looks and computed else outputs[:1]:
+            self._outputs.append(each.register_hook(untraced(self._backward_began)))
+        if outputs and self._looks:
+            with suppress(Exception):  # a shape, or a graph, that cannot be read
+                self._look_for_time(outputs[0])
+            if CHECKPOINTING not in self.trained:
+                self.trained[CHECKPOINTING] = str(recomputes())
 
     def _look_for_time(self, output: torch.Tensor) -> None:
         """Whether an output shows that the first dimension of the inputs is the time; by its graph, in one pass."""
@@ -289,6 +289,8 @@ class Passes:
 
     def _backward_began(self, _gradient: Any) -> None:
         self._open = False
+        if self._looks:
+            self.tasks.add(backward_task())
 
     def _accumulates(self) -> bool:
         """Whether an earlier pass has left gradients: they are None, or zero, where they were thrown away."""
@@ -317,8 +319,9 @@ class Passes:
         if self._looks and passes:
             before = 0 if self.accumulated == 0 else max(self.accumulated or 1, len(passes))
             self.accumulated = 0 if self._mixed else before
-        while self._outputs:
-            self._outputs.pop().remove()
+        self._remove(self._late if self._looks else self._outputs)
+        if self._looks:
+            self._late, self._outputs = self._outputs, self._late
         stepped_after, self._stepped_after = self._stepped_after, 0
         unseen, self._unseen = self._unseen, False
         self._stepped = {}
@@ -330,8 +333,14 @@ class Passes:
         numbers = sum(each.numbers for each in passes)
         return Step(len(passes), sum(samples) if all(samples) else 0, max(samples), passes[-1].across, numbers=numbers)
 
+    @staticmethod
+    def _remove(handles: list[Any]) -> None:
+        while handles:
+            handles.pop().remove()
+
     def end_of_look(self) -> None:
         """The warm-up is over. What torch.compile has compiled in it hides the hooks that are within."""
+        self._remove(self._late)
         if self._looks:
             self._looks, self.between = False, 0
             self._attach()
@@ -339,6 +348,7 @@ class Passes:
     def close(self) -> None:
         """Look at nothing any more."""
         self._looks = False
+        self._remove(self._late)
         for each in self._close:
             each()
         self._close = []

@@ -17,6 +17,7 @@ import weakref
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import Any, Callable, Iterable, Sequence
 
 import torch
@@ -26,10 +27,19 @@ from gpu_runner_inside.benchmark.cuda_uuid import device_uuid
 from gpu_runner_inside.benchmark.torch_checksum import checksum_of
 from gpu_runner_inside.meter import optimizer_steps, torch_model
 from gpu_runner_inside.meter.counting import NONE, STEPPED, Step
-from gpu_runner_inside.meter.torch_passes import Passes, local, modules_of, outermost, parameters_of
+from gpu_runner_inside.meter.torch_passes import (
+    Passes,
+    backward_task,
+    local,
+    modules_of,
+    outermost,
+    parameters_of,
+    untraced,
+)
 from gpu_runner_inside.meter.torch_reduction import WHOLE, ReductionLook, divides
 
 DEEPSPEED = "DeepSpeed"
+_MOST_LOOKED_AT = 256  # parameters of another optimizer
 _DATA_PARALLEL = ("DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule", "DeepSpeedEngine")
 
 
@@ -136,6 +146,9 @@ class TorchTraining:
         self._held = () if optimizer is None else _held_by(optimizer)
         self._own: set[int] | None = None  # its parameters, from the warm-up's end on
         self._is_beside: Any = weakref.WeakKeyDictionary()  # optimizer -> whether it steps others, too
+        self._others_tasks: Any = weakref.WeakKeyDictionary()  # optimizer -> backward passes for it since its step
+        self._looks_at: list[Any] = []  # hooks of those
+        self._is_apart = False  # in the warm-up one stepped after a backward pass through nothing that is seen
         self._stepped: Any = None
         if self.parameters and not self.sharded:
             with suppress(ImportError):  # torch before 2.0
@@ -158,12 +171,26 @@ class TorchTraining:
             self._has_stepped = True
         elif self._passes is not None:
             self._passes.stepped(id(optimizer))
+            if self._own is None:
+                self._look_at(optimizer, self._passes)
         if self._own is not None:
             if optimizer not in self._is_beside:
                 self._is_beside[optimizer] = not self._own.issuperset(_held_by(optimizer))
             self._steps_beside += self._is_beside[optimizer]
             return
         self._cover(optimizer, is_own=is_own)
+
+    def _look_at(self, optimizer: Any, passes: Passes) -> None:
+        """In the warm-up: whether another optimizer has backward passes of its own, as by samples that are not seen."""
+        held = (each for group in optimizer.param_groups for each in group["params"] if each.requires_grad)
+        if (tasks := self._others_tasks.get(optimizer)) is not None:
+            sees = passes.tasks and passes.trained.get(torch_model.CHECKPOINTING) == str(False)  # else of a pass within
+            self._is_apart = self._is_apart or bool(sees and not tasks <= passes.tasks)
+            tasks.clear()
+        else:
+            tasks = self._others_tasks[optimizer] = set[int]()
+            look = untraced(lambda _gradient: tasks.add(backward_task()))
+            self._looks_at += [each.register_hook(look) for each in islice(held, _MOST_LOOKED_AT)]
 
     def _cover(self, optimizer: Any, *, is_own: bool) -> None:
         """In the warm-up: of the one that counts also what it was given after its first step."""
@@ -183,7 +210,7 @@ class TorchTraining:
     @property
     def steps_beside(self) -> int:
         """After the warm-up: of optimizers of other parameters than the model's, and those between its passes."""
-        return self._steps_beside + (0 if self._passes is None else self._passes.between)
+        return self._steps_beside + self._is_apart + (0 if self._passes is None else self._passes.between)
 
     def gathered_checksum(self) -> str | None:
         """Of parameters that are divided, gathered: every rank takes part. None where they cannot be gathered."""
@@ -241,12 +268,17 @@ class TorchTraining:
 
     def end_of_look(self) -> None:
         """The warm-up is over."""
-        self._look.end()
+        self._end_look()
         models = [self._model] if self._passes is None else self._passes.models  # whose passes are watched
         held = [each for model in models for each in parameters_of(model)]
         self._own = {id(each) for each in [*self.parameters, *held]}
         if self._passes is not None:
             self._passes.end_of_look()
+
+    def _end_look(self) -> None:
+        self._look.end()
+        while self._looks_at:
+            self._looks_at.pop().remove()
 
     def world(self) -> World:
         """The world that the framework has formed."""
@@ -317,7 +349,7 @@ class TorchTraining:
 
     def close(self) -> None:
         """Look at nothing any more."""
-        self._look.end()
+        self._end_look()
         if self._passes is not None:
             self._passes.close()
         if self._stepped is not None:
