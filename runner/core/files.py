@@ -95,10 +95,18 @@ def open_to(status: os.stat_result) -> str:
     return f"your login's group's ({group}) to write to, who may be anybody"
 
 
+def _name_of(user: int) -> str:
+    import pwd
+
+    with suppress(KeyError, OverflowError):
+        return pwd.getpwuid(user).pw_name
+    return "that user, or it is you"
+
+
 def way_out(directory: Path, whose: str) -> str:
     """The end of a fix where ``exchangeable_by`` says this of a directory."""
     if user := re.search(r"user (\d+)'s( link)?\Z", whose):
-        return f"RUNNER_TRUST={user[1]} trusts that user, who may be you"
+        return f"RUNNER_TRUST={user[1]}, if you trust {_name_of(int(user[1]))}"
     if group := re.search(
         r"your login's group's \((.*?)\) to write to, who may be anybody( \(no sticky bit\))?\Z", whose
     ):

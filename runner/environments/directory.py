@@ -9,6 +9,7 @@ import os
 import pwd
 import re
 import shlex
+import stat
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from itertools import chain
@@ -177,10 +178,25 @@ _OF_DATA = re.compile(
 
 # One of those in which programs look for code of their own, and which they make.
 _OF_CODE = re.compile(
-    r"(TORCH_HOME|TORCH_EXTENSIONS_DIR|TORCHINDUCTOR_CACHE_DIR|TRITON_\w+_DIR|HF_HOME|PYTHON\w+|LD_AUDIT|ENV|NCCL_\w+_PLUGIN"
+    r"(TORCH_HOME|TORCH_EXTENSIONS_DIR|TORCHINDUCTOR_CACHE_DIR|TRITON_\w+|NUMBA_CACHE_DIR|PYTHON\w+|LD_AUDIT|ENV|NCCL_\w+_PLUGIN"
     r"|PERL5LIB|R_LIBS\w*|JUPYTER_\w+|IPYTHONDIR|XDG_\w+)=",
     re.ASCII,
 )
+
+
+def _login() -> str:
+    """The user's name, as in a directory of each user; empty without one."""
+    with suppress(KeyError):
+        return pwd.getpwuid(os.geteuid()).pw_name
+    return ""
+
+
+def _is_open(path: Path) -> bool:
+    """Whether it is a directory that all may write to."""
+    with suppress(OSError):
+        status = path.stat()
+        return stat.S_ISDIR(status.st_mode) and files.others_may_write(status)
+    return False
 
 
 def check_setup(setup: Setup, lines: Iterable[Iterable[str]] = ()) -> None:
@@ -190,10 +206,13 @@ def check_setup(setup: Setup, lines: Iterable[Iterable[str]] = ()) -> None:
     active = [each for each in (setup.activate.conda, setup.activate.virtualenv) if each]
     named = (setup.conda, *active, *(f"{each}/bin/python3" for each in active), *setup.use, *setup.modules)
     lines = (line for line in map(tuple, lines) if line[:1] != ("mkdir",))
-    words = (word for word in chain(named, *lines) if not _OF_DATA.match(word) or _OF_CODE.match(word))
-    for path, is_cache in ((Path(name), _OF_DATA.match(word)) for word in words for name in paths.within(word)):
-        if files.is_first_come(path) if is_cache else files.may_be_strangers(path):
-            fix = f"name one of your own in the site's setup; {files.TRUSTS}"
+    for word, path in ((each, Path(name)) for each in chain(named, *lines) for name in paths.within(each)):
+        is_data = _OF_DATA.match(word) is not None
+        if is_data and not _OF_CODE.match(word) and _login() not in path.parts:
+            continue
+        if _is_open(path) or (files.is_first_come(path) if is_data else files.may_be_strangers(path)):
+            whose = files.exchangeable_by(path, used=True)
+            fix = f"name one of your own in the site's setup; {files.way_out(path, whose) if whose else files.TRUSTS}"
             raise RefusedError("what is there runs as you, and may be another user's", where=str(path), fix=fix)
 
 

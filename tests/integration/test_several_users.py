@@ -919,7 +919,7 @@ def test_a_strangers_link_to_a_name_that_is_too_long_is_not_followed(
     monkeypatch.setenv("RUNNER_STATE", str(shared / "hers"))
     assert "not to be looked at" in outcome_as(ALICE, paths.state_dir).what
     others = {
-        carols: f"RUNNER_TRUST={CAROL} trusts",
+        carols: f"RUNNER_TRUST={CAROL}, if you trust",
         owned(place / "open to all", 0, 0o777): f"chmod +t '{place}/open to all'",
     }
     for at, fix in others.items():
@@ -941,7 +941,13 @@ def test_what_a_site_sources_is_no_strangers(place: Path, monkeypatch: pytest.Mo
             whats.append(outcome_as(ALICE, environments.check_setup, Setup(), [[variable]]).what)
         refused = [owner == CAROL] * 8
         assert [("what is there runs as you" in what) for what in whats] == [*refused, False]
-    assert run_as(ALICE, environments.check_setup, Setup(), [["export", f"HF_HOME={shared}/later"]]) is None
+    for variable in (f"HF_HOME={shared}/later", f"HF_HOME={shared}/conda-{CAROL}", f"TORCH_HOME={shared}/later"):
+        assert run_as(ALICE, environments.check_setup, Setup(), [["export", variable]]) is None
+    with monkeypatch.context() as patch:
+        patch.setattr(pwd, "getpwuid", lambda _: SimpleNamespace(pw_gid=ALICE, pw_name=f"conda-{CAROL}"))
+        for variable in (f"HF_HOME={shared}/conda-{CAROL}/hf", f"XDG_CACHE_HOME={shared}", f"PATH=/bin:{shared}"):
+            what = outcome_as(ALICE, environments.check_setup, Setup(), [["export", variable]]).what
+            assert "what is there runs as you" in what, "where each user has a directory, or all may write"
     (place / "link").symlink_to(shared / "not yet")
     for later in (shared / "not yet", place / "link", hers):  # which all may make, or move away
         assert "may be another" in outcome_as(ALICE, environments.check_setup, Setup(conda=str(later))).what

@@ -66,7 +66,7 @@ def test_kernels_import_nothing_from_where_others_may_write(starter: str, tmp_pa
     """Neither the first Python nor one that it starts; where others may write, none is started."""
     of_jupyter = tmp_path / f"modules/jupyter_client/{starter}.py"
     of_jupyter.parent.mkdir(parents=True)
-    of_jupyter.write_text("def launch_kernel(command, cwd): return [cwd, *command]")
+    of_jupyter.write_text("import os\ndef launch_kernel(command, cwd): return [os.path.realpath(cwd), *command]")
     (tmp_path / "modules/jupyterlab").mkdir()
     (tmp_path / "modules/jupyterlab/__init__.py").touch()
     (tmp_path / "modules/jupyterlab/__main__.py").write_text(

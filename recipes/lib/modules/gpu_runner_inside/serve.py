@@ -75,13 +75,25 @@ def change_kernels() -> None:
             if flags := _M.match(command[at]):
                 words = ["-" + flags[1]] * bool(flags[1]) + ["-c", _MODULE] + [flags[2]] * bool(flags[2])
                 command[at : at + 1] = words
-        how["cwd"] = place = os.path.realpath(how.get("cwd") or ".")
-        if whose := _of_strangers(place):  # from which an IPython reads its settings, too
-            fix = "copy the notebook, `serve` there, or `export RUNNER_TRUST=NAME` (@GROUP, or a number) before"
-            raise RuntimeError(f"no kernel starts in {place}, as {whose}; fix: {fix}")
-        return start(command, **how)
+        handle = os.open(
+            how.get("cwd") or ".", os.O_PATH | os.O_DIRECTORY
+        )  # of which it is asked, whatever comes there
+        try:
+            how["cwd"] = f"/proc/self/fd/{handle}"
+            _check(handle)
+            return start(command, **how)
+        finally:
+            os.close(handle)
 
     starter.launch_kernel = launch
+
+
+def _check(handle: int) -> None:
+    """Raises RuntimeError: others may write to an open directory, from which an IPython reads its settings, too."""
+    place = os.readlink(f"/proc/self/fd/{handle}")
+    if whose := _of_strangers(place) or ("" if os.path.samestat(os.fstat(handle), os.lstat(place)) else "it was moved"):
+        fix = "copy the notebook, `serve` there, or `export RUNNER_TRUST=NAME` (@GROUP, or a number) before"
+        raise RuntimeError(f"no kernel starts in {place}, as {whose}; fix: {fix}")
 
 
 def _of_strangers(path: str) -> str:
@@ -94,7 +106,7 @@ def _of_strangers(path: str) -> str:
     is_team = os.access(here, os.W_OK) and f"{path}/".startswith(f"{here}/")
     below: os.stat_result | None = None
     while path != here:
-        about, above = os.stat(path), os.stat(os.path.dirname(path))
+        about, above = os.lstat(path), os.lstat(os.path.dirname(path))
         of_login = about.st_mode & stat.S_IWGRP and about.st_gid == login and about.st_uid != os.geteuid()
         is_open = about.st_mode & stat.S_IWOTH or (of_login and login not in groups)
         takes_none = about.st_mode & stat.S_ISVTX and below is not None and below.st_uid in users
