@@ -75,9 +75,8 @@ def change_kernels() -> None:
             if flags := _M.match(command[at]):
                 words = ["-" + flags[1]] * bool(flags[1]) + ["-c", _MODULE] + [flags[2]] * bool(flags[2])
                 command[at : at + 1] = words
-        handle = os.open(
-            how.get("cwd") or ".", os.O_PATH | os.O_DIRECTORY
-        )  # of which it is asked, whatever comes there
+        # What is asked is where it starts, whatever is found by that path then.
+        handle = os.open(how.get("cwd") or ".", os.O_PATH | os.O_DIRECTORY)
         try:
             how["cwd"] = f"/proc/self/fd/{handle}"
             _check(handle)
