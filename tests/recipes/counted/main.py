@@ -648,7 +648,7 @@ class Both(Net):
 
     def forward(self, images: torch.Tensor) -> Any:
         actor = self.net(images)
-        return actor, self.critic(actor.detach())
+        return torch.distributions.Normal(actor, 1.0), self.critic(actor.detach())
 
 
 @script("hook")
@@ -658,9 +658,10 @@ def actor_and_critic_of_one_pass() -> Script:
     optimizers = sgd(model.net), sgd(model.critic)
     yield stated(model, optimizers[0])
     for _ in range(STEPS):
-        for optimizer, value in zip(optimizers, model(batch()[0]), strict=True):
+        actor, value = model(batch()[0])
+        for optimizer, given in zip(optimizers, (actor.mean, value), strict=True):
             optimizer.zero_grad()
-            value.square().mean().backward()
+            given.square().mean().backward()
             optimizer.step()
         yield BATCH
 

@@ -26,6 +26,7 @@ from gpu_runner_inside.meter.torch_model import CHECKPOINTING, VARYING, of_input
 _WRAPS = ("module", "_orig_mod", "_fsdp_wrapped_module")  # the one child of DDP, torch.compile, FSDP
 is_compiling: Callable[[], bool] = getattr(getattr(torch, "compiler", None), "is_compiling", bool)
 _JOINS = ("StackBackward0", "CatBackward0")
+_DEEPEST = 4  # objects within objects of an output
 _MOST_NODES = 200_000  # of a graph that are looked at, once
 backward_task: Callable[[], int] = getattr(torch._C, "_current_graph_task_id", lambda: -1)  # -1 outside of one
 
@@ -257,7 +258,7 @@ class Passes:
         self._running = None
         if not (self._looks or self._has_several) or compiles_backward() or backward_task() != -1:
             return
-        outputs = [each for each in _tensors((output, getattr(output, "__dict__", {}))) if each.requires_grad]
+        outputs = [each for each in _outputs(output, _DEEPEST) if each.requires_grad]
         # That of a parameter, which may be an output, is called in any backward pass.
         computed = [each for each in outputs if not each.is_leaf]
         for each in computed if self._looks and computed else outputs[:1]:
@@ -463,6 +464,16 @@ def _tensors(inputs: Any) -> Iterator[torch.Tensor]:
     elif isinstance(inputs, (list, tuple, Mapping)):
         for each in inputs.values() if isinstance(inputs, Mapping) else inputs:
             yield from _tensors(each)
+
+
+def _outputs(output: Any, deep: int) -> Iterator[torch.Tensor]:
+    """Those in a model's output, also of objects, as a distribution has them."""
+    if isinstance(output, torch.Tensor):
+        yield output
+    elif deep > 0:
+        held = output if isinstance(output, (list, tuple, Mapping)) else getattr(output, "__dict__", {})
+        for each in held.values() if isinstance(held, Mapping) else held:
+            yield from _outputs(each, deep - 1)
 
 
 def _wrapped(module: Any) -> Any:

@@ -30,6 +30,7 @@ from gpu_runner_inside.meter.counting import NONE, STEPPED, Step
 from gpu_runner_inside.meter.torch_passes import (
     Passes,
     backward_task,
+    compiles_backward,
     local,
     modules_of,
     outermost,
@@ -142,13 +143,16 @@ class TorchTraining:
         self.is_part = 2 * len(self._covered - held) >= len(self._covered) > 0
         self.trained_beside = self._steps_beside = 0
         self._optimizer, self._has_stepped = id(optimizer), False  # not kept alive; in this step
-        self._alive = (lambda: None) if optimizer is None else weakref.ref(optimizer)
+        self._alive: Callable[[], Any] = lambda: None
+        with suppress(TypeError):  # none, or one that takes no weak reference
+            self._alive = weakref.ref(optimizer)
         self._held = () if optimizer is None else _held_by(optimizer)
         self._own: set[int] | None = None  # its parameters, from the warm-up's end on
         self._is_beside: Any = weakref.WeakKeyDictionary()  # optimizer -> whether it steps others, too
         self._others_tasks: Any = weakref.WeakKeyDictionary()  # optimizer -> backward passes for it since its step
         self._looks_at: list[Any] = []  # hooks of those
         self._is_apart = False  # in the warm-up one stepped after a backward pass through nothing that is seen
+        self._is_hidden = False  # so did this one
         self._stepped: Any = None
         if self.parameters and not self.sharded:
             with suppress(ImportError):  # torch before 2.0
@@ -171,8 +175,8 @@ class TorchTraining:
             self._has_stepped = True
         elif self._passes is not None:
             self._passes.stepped(id(optimizer))
-            if self._own is None:
-                self._look_at(optimizer, self._passes)
+        if self._passes is not None and self._own is None and not compiles_backward():
+            self._look_at(optimizer, self._passes, is_own=is_own)
         if self._own is not None:
             if optimizer not in self._is_beside:
                 self._is_beside[optimizer] = not self._own.issuperset(_held_by(optimizer))
@@ -180,17 +184,23 @@ class TorchTraining:
             return
         self._cover(optimizer, is_own=is_own)
 
-    def _look_at(self, optimizer: Any, passes: Passes) -> None:
-        """In the warm-up: whether another optimizer has backward passes of its own, as by samples that are not seen."""
+    def _look_at(self, optimizer: Any, passes: Passes, *, is_own: bool) -> None:
+        """In the warm-up: whether another optimizer has backward passes of its own, as by samples that are not seen.
+        That cannot be told where this one's are through no output, as of forces, which are a derivative.
+        """
         held = (each for group in optimizer.param_groups for each in group["params"] if each.requires_grad)
         if (tasks := self._others_tasks.get(optimizer)) is not None:
             sees = passes.tasks and passes.trained.get(torch_model.CHECKPOINTING) == str(False)  # else of a pass within
-            self._is_apart = self._is_apart or bool(sees and not tasks <= passes.tasks)
+            if is_own:
+                self._is_hidden = self._is_hidden or (len(tasks) > 0 and tasks.isdisjoint(passes.tasks))
+            else:
+                self._is_apart = self._is_apart or bool(sees and not tasks <= passes.tasks)
             tasks.clear()
         else:
             tasks = self._others_tasks[optimizer] = set[int]()
             look = untraced(lambda _gradient: tasks.add(backward_task()))
-            self._looks_at += [each.register_hook(look) for each in islice(held, _MOST_LOOKED_AT)]
+            for each in islice(held, _MOST_LOOKED_AT):
+                self._looks_at.append(each.register_hook(look))
 
     def _cover(self, optimizer: Any, *, is_own: bool) -> None:
         """In the warm-up: of the one that counts also what it was given after its first step."""
@@ -210,7 +220,8 @@ class TorchTraining:
     @property
     def steps_beside(self) -> int:
         """After the warm-up: of optimizers of other parameters than the model's, and those between its passes."""
-        return self._steps_beside + self._is_apart + (0 if self._passes is None else self._passes.between)
+        apart = self._is_apart and not self._is_hidden
+        return self._steps_beside + apart + (0 if self._passes is None else self._passes.between)
 
     def gathered_checksum(self) -> str | None:
         """Of parameters that are divided, gathered: every rank takes part. None where they cannot be gathered."""
