@@ -186,7 +186,7 @@ class TorchTraining:
 
     def _look_at(self, optimizer: Any, passes: Passes, *, is_own: bool) -> None:
         """In the warm-up: whether another optimizer has backward passes of its own, as by samples that are not seen.
-        That cannot be told where this one's are through no output, as of forces, which are a derivative.
+        It does not show where this one's are through no output, as of forces, which are a derivative.
         """
         held = (each for group in optimizer.param_groups for each in group["params"] if each.requires_grad)
         if (tasks := self._others_tasks.get(optimizer)) is not None:
