@@ -31,14 +31,14 @@ is_own() {
     for at in $(id -G); do [ "$at" = "$login" ] || project+=(-o -group "$at"); done
     [ -z "$login" ] || [ "$name" = "$(id -un)" ] || open+=(-o -perm -0020 -group "$login" ! -user "$(id -u)")
   fi
+  # One of another group may have moved it there from where all get the group.
+  given=(-perm -0020 -gid +999 ! -user "$(id -u)" ! '(' -name '' "${project[@]}" ')')
   at='' rest=$(realpath -s -- "$1")/
   for _ in {1..1000}; do # directories and links by which it is found: links may lead in circles
     [ -n "$rest" ] || return 0
     above=$at at=$at/${rest%%/*} rest=${rest#*/}
     case $at in */ | */.) at=$above && continue ;; */..) at=${above%/*} && continue ;; esac
     trusted=("${project[@]}")
-    # One of another group may have moved it there from where all get the group.
-    given=(-perm -0020 -gid +999 ! -user "$(id -u)" ! '(' -name '' "${project[@]}" ')')
     [ -z "$(find "${above:-/}" -maxdepth 0 '(' "${open[@]}" -o "${given[@]}" ')')" ] || trusted=()
     [ -n "$(find "$at" -maxdepth 0 '(' -type l -o ! '(' "${open[@]}" ')' -o -perm -1000 ')' '(' "${users[@]}" \
       -o -type d ! -perm -0002 '(' -name '' "${trusted[@]}" ')' ')')" ] || return

@@ -15,7 +15,6 @@ from runner.cli.table import NARROWEST, show, width_of_terminal, wrapped_all
 from runner.core import paths
 from runner.core.columns import GAP
 from runner.core.errors import Exit, UsageError
-from runner.core.text import gpus_text
 from runner.figures.compare import text
 from runner.figures.compare.compare import compare_sides, compare_with_references, exit_of
 from runner.figures.compare.references import default_file
@@ -106,7 +105,7 @@ def _problem(compared: Compared, code: Exit) -> Problem | None:
 def _show(compared: Compared) -> None:
     show_findings(compared.findings, override=bool(compared.second))
     for point in compared.points:
-        show([" ".join((gpus_text(point.gpus), *point.settings))])
+        show([text.point_name(point)])
         _lines(text.point_lines(point, compared))
     for each in compared.references:
         _lines(text.reference_lines(each))

@@ -28,13 +28,12 @@ if login=$(id -g "$(id -un 2>/dev/null)" 2>/dev/null); then # `id -g` may be of 
     for each in $(id -G); do [ "$each" = "$login" ] || groups="$groups -o -group $each"; done
     [ -z "$login" ] || [ "$name" = "$(id -un)" ] || open="$open -o -perm -g=w -group $login ! -user $own"
 fi
+given="-perm -g=w -gid +999 ! -user $own ! ( -name / $groups )" # one of another group may have moved it there
 each=$base
 while [ "$each" ]; do
     above=${each%/*}
     of=$groups
     # shellcheck disable=SC2086  # words of find
-    given="-perm -g=w -gid +999 ! -user $own ! ( -name / $groups )" # one of another group may have moved it there
-    # shellcheck disable=SC2086
     [ -z "$(find "${above:-/}" -prune '(' $open -o $given ')')" ] || of=
     # shellcheck disable=SC2086
     [ "$(find "$each" -prune '(' ! '(' $open ')' -o -perm -1000 ')' \

@@ -95,6 +95,12 @@ def open_to(status: os.stat_result) -> str:
     return f"your login's group's ({group}) to write to, who may be anybody"
 
 
+def user_of(whose: str) -> str:
+    """The id of the user whose ``exchangeable_by`` says a place is; empty where that may be anybody."""
+    user = re.search(r"user (\d+)'s( link)?\Z", whose)
+    return user[1] if user else ""
+
+
 def _name_of(user: int) -> str:
     import pwd
 
@@ -105,8 +111,8 @@ def _name_of(user: int) -> str:
 
 def way_out(directory: Path, whose: str) -> str:
     """The end of a fix where ``exchangeable_by`` says this of a directory."""
-    if user := re.search(r"user (\d+)'s( link)?\Z", whose):
-        return f"RUNNER_TRUST={user[1]}, if you trust {_name_of(int(user[1]))}"
+    if user := user_of(whose):
+        return f"RUNNER_TRUST={user}, if you trust {_name_of(int(user))}"
     if group := re.search(
         r"your login's group's \((.*?)\) to write to, who may be anybody( \(no sticky bit\))?\Z", whose
     ):
@@ -202,8 +208,8 @@ def is_strangers(status: os.stat_result, above: os.stat_result, *, by_place: boo
     mine = _trusted()[2]
     groups = {status.st_gid, *((above.st_gid,) if above.st_mode & stat.S_IWGRP else ())}  # who could have put it there
     # Of another group's directory: one of theirs may have moved it there from where all get the group.
-    is_given = above.st_mode & stat.S_IWGRP and above.st_gid not in mine and above.st_gid >= _FIRST_GROUP
-    is_given = is_given and above.st_uid != os.geteuid()
+    is_others = above.st_gid not in mine and above.st_gid >= _FIRST_GROUP and above.st_uid != os.geteuid()
+    is_given = above.st_mode & stat.S_IWGRP and is_others
     of_project = is_closed and not is_given and not groups.isdisjoint(mine)
     return not (by_place and (status.st_uid == unmapped_user() or of_project))
 

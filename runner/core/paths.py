@@ -39,7 +39,8 @@ def state_dir() -> Path:
 
 def config_file() -> Path:
     """The user's own settings. ``RUNNER_CONFIG`` overrides ``~/.config/gpu-runner/config.yaml``."""
-    if override := whole("RUNNER_CONFIG"):  # who reads it asks again
+    if override := whole("RUNNER_CONFIG"):
+        # Who reads it asks again, so that it may come later. Path.exists raises where a directory above is closed.
         return check_settings(Path(override)) if os.path.exists(override) else Path(override)  # noqa: PTH110
     return _directory("", "XDG_CONFIG_HOME", ".config") / "config.yaml"
 

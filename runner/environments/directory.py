@@ -133,11 +133,11 @@ def _conda(prefix: Path) -> Path:
     around = [prefix.parent.parent] if prefix.parent.name == "envs" else []
     fix = f"set CONDA_EXE to the bin/conda of an installation with {_CONDA_SH}"
     for place in dict.fromkeys((*named, prefix, *around, *_makers(prefix))):
-        its = place / _CONDA_SH
-        whose = files.exchangeable_by(its)
-        if its.is_file() and (place in (*named, prefix) or not whose):
+        if not (its := place / _CONDA_SH).is_file():
+            continue
+        if place in (*named, prefix) or not (whose := files.exchangeable_by(its)):
             return place
-        fix += f"; of {place} {files.way_out(its, whose)}" if its.is_file() else ""
+        fix += f"; of {place} {files.way_out(its, whose)}"
     raise RefusedError(f"no conda that activates {prefix} is found", where=str(prefix), fix=fix)
 
 
@@ -205,10 +205,10 @@ def check_setup(setup: Setup, lines: Iterable[Iterable[str]] = ()) -> None:
     """
     active = [each for each in (setup.activate.conda, setup.activate.virtualenv) if each]
     named = (setup.conda, *active, *(f"{each}/bin/python3" for each in active), *setup.use, *setup.modules)
-    lines = (line for line in map(tuple, lines) if line[:1] != ("mkdir",))
+    lines, login = (line for line in map(tuple, lines) if line[:1] != ("mkdir",)), _login()
     for word, path in ((each, Path(name)) for each in chain(named, *lines) for name in paths.within(each)):
         is_data = _OF_DATA.match(word) is not None
-        if is_data and not _OF_CODE.match(word) and _login() not in path.parts:
+        if is_data and not _OF_CODE.match(word) and login not in path.parts:
             continue
         if _is_open(path) or (files.is_first_come(path) if is_data else files.may_be_strangers(path)):
             whose = files.exchangeable_by(path, used=True)

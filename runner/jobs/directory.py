@@ -388,15 +388,15 @@ class Run:
             return None
         except (ValueError, RecursionError, msgspec.ValidationError):
             return None
-        if name in _ORDERS and self._is_changed_order(name, content) and is_linked(self):
+        if name in _ORDERS and _is_changed(name, content, self._known_orders()) and is_linked(self):
             raise self._changed(name)
         return value
 
     @property
     def changed_order(self) -> str:
         """The file of one of its orders that was changed since it was submitted; empty for none."""
-        contents = ((name, self.content(name)) for name in _ORDERS)
-        return next((name for name, content in contents if content and self._is_changed_order(name, content)), "")
+        known, contents = self._known_orders(), ((name, self.content(name)) for name in _ORDERS)
+        return next((name for name, content in contents if content and _is_changed(name, content, known)), "")
 
     def check_orders(self) -> None:
         """Of a run that was moved, too. Raises OSError: one of its orders was changed."""
@@ -511,13 +511,11 @@ class Run:
         with open(orders() / self.run_id, "a", encoding="ascii", opener=_private) as file:
             file.write(line)
 
-    def _is_changed_order(self, name: str, content: bytes) -> bool:
-        """Whether it is none that was written here; False where none is known, of a copy or of an older version."""
+    def _known_orders(self) -> list[str]:
+        """SHA-256 and name of each that was written here; none of a copy or of an older version."""
         with suppress(OSError):
-            lines = files.read_bytes(orders() / self.run_id).decode("ascii", "replace").splitlines()
-            known = [line for line in lines if line.endswith(f"  {name}")]
-            return bool(known) and f"{files.sha256(content)}  {name}" not in known
-        return False
+            return files.read_bytes(orders() / self.run_id).decode("ascii", "replace").splitlines()
+        return []
 
     def _there(self, name: str) -> bytes:
         """A file's bytes; empty where it is not there. Raises OSError: that is not known now."""
@@ -694,6 +692,12 @@ def linked() -> Iterator[Run]:
         for link in links:
             if is_own(path := Path(link.path)):  # also False where it cannot be reached
                 yield Run(path.resolve())
+
+
+def _is_changed(name: str, content: bytes, orders_known: Iterable[str]) -> bool:
+    """Whether an order is none that was written here; False where none of this name is known."""
+    known = [line for line in orders_known if line.endswith(f"  {name}")]
+    return bool(known) and f"{files.sha256(content)}  {name}" not in known
 
 
 def is_linked(run: Run) -> bool:

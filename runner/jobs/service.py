@@ -78,11 +78,11 @@ def program_of(kind: Kind, words: Sequence[str], request: Request, site: Site, *
 
 def check_kernels(directory: Path) -> None:
     """Raises UsageError: what kernels import would be of others."""
-    whose = files.exchangeable_by(directory / "kernel")
-    if whose or files.others_may_write(directory.stat()):
+    whose, is_open = files.exchangeable_by(directory / "kernel"), files.others_may_write(directory.stat())
+    if whose or is_open:
         what = f"kernels would run modules of others there ({whose or 'all may write to it'})"
-        closed = files.others_may_write(directory.stat()) and f"or close it: chmod o-w {shlex.quote(str(directory))}"
-        fix = f"start it in a directory of your own; {closed or files.way_out(directory, whose)}"
+        closed = f"or close it: chmod o-w {shlex.quote(str(directory))}"
+        fix = f"start it in a directory of your own; {closed if is_open else files.way_out(directory, whose)}"
         raise UsageError(what, where=str(directory), fix=fix)
 
 

@@ -231,11 +231,8 @@ def _named(request: Request) -> Iterator[Path]:
 
 def _of_whom(recorded: str) -> tuple[str, str]:
     """A path of ``of_others`` and its user, whatever words a version has for it; empty where that may be anybody."""
-    path, whose = [*re.split(r": (?=user |everybody's |your login|below /|behind /|not )", recorded, maxsplit=1), ""][
-        :2
-    ]
-    user = re.search(r"user (\d+)'s( link)?\Z", whose)
-    return path, user[1] if user else ""
+    path, *whose = re.split(r": (?=user |everybody's |your login|below /|behind /|not )", recorded, maxsplit=1)
+    return path, files.user_of("".join(whose))
 
 
 def check_directory(record: RequestRecord, what: str) -> None:

@@ -88,12 +88,13 @@ def compare_with_references(side: Side, margin: float, file: Path) -> Compared:
         UsageError: the file is not valid, or has no reference for any point; two runs are one launch.
     """
     references = read_references(file)
-    every = [(each, settings) for (_gpus, settings), each in side.points.items()]
     chosen = [
-        (each, own, settings) for each, settings in every if (own := reference_for(each.launches[0], references, file))
+        (each, own, settings)
+        for (_gpus, settings), each in side.points.items()
+        if (own := reference_for(each.launches[0], references, file))
     ]
     if not chosen:
-        raise none_fits(every[0][0].launches[0], references, file)
+        raise none_fits(next(iter(side.points.values())).launches[0], references, file)
     launches = [launch for point, *_ in chosen for launch in point.launches]
     check_launches((each.run, each.identity) for each in launches)
     findings = tuple(

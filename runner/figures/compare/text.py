@@ -49,14 +49,18 @@ def _verdict_line(point: ComparedPoint, margin: float) -> str:
     return f"{what}{', ' if within else ''}{within}{limit}: {made}"
 
 
+def point_name(each: ComparedPoint | AgainstReference) -> str:
+    """``16 GPUs fp16=true``."""
+    return " ".join((gpus_text(each.gpus), *each.settings))
+
+
 def reference_lines(each: AgainstReference) -> Iterator[str]:
     """A figure, its reference, and how they stand."""
     interval = ""
     if each.low is not None and each.high is not None:
         of_what = f"of {len(each.runs)} launches" if each.interval_of == "launches" else "of this run alone"
         interval = f" (95 %, {of_what}: {span(each.low, each.high, rate)})"
-    point = " ".join((gpus_text(each.gpus), *each.settings))
-    figure = f"{counted(len(each.runs), 'launch')} on {point}: {rate(each.figure)} {each.unit}{interval}"
+    figure = f"{counted(len(each.runs), 'launch')} on {point_name(each)}: {rate(each.figure)} {each.unit}{interval}"
     yield "; ".join(filter(None, (figure, in_words(each.doubts, labelled=True))))
     most = "" if each.at_most is None else f", at most {rate(each.at_most)}"
     known = f"{each.source}, {each.date}"
@@ -102,12 +106,12 @@ def cases(compared: Compared) -> Iterator[Case]:
         if finding.severity == "refuse":
             yield Case(finding.code, "error", (finding.what,))
     for point in compared.points:
-        name = f"{' '.join((gpus_text(point.gpus), *point.settings))}: B against A"
+        name = f"{point_name(point)}: B against A"
         is_open = not point.judgement and point.verdict == "no verdict"
         result = "skipped" if is_open else _RESULTS.get(point.judgement, "passed")
         yield Case(name, result, tuple(point_lines(point, compared)))
     for each in compared.references:
-        name = f"{' '.join((gpus_text(each.gpus), *each.settings))}: A against the reference of {each.date}"
+        name = f"{point_name(each)}: A against the reference of {each.date}"
         yield Case(name, _RESULTS.get(each.judgement, "passed"), tuple(reference_lines(each)))
     for sentence in compared.missing:
         yield Case(sentence.partition(":")[0], "error" if compared.has_limit else "skipped", (sentence,))

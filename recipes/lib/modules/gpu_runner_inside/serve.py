@@ -35,7 +35,7 @@ from gpu_runner_inside.launcher.caches import safe_place, unmapped_user
 from gpu_runner_inside.launcher.network import free_port, resolve
 
 _POLL_S = 0.5
-FIRST_GROUP = 1000  # of people; who has one of the system is trusted with what is put into its directories
+_FIRST_GROUP = 1000  # of people; who has one of the system is trusted with what is put into its directories
 _LONGEST_PLACE = 107 - len("/serve-12345678/kernel-12345678-1234-1234-1234-123456789012-ipc-99")
 # What lies in the directory where the job starts may be another user's, and is no module of the server.
 _ELSEWHERE = "import os, sys; sys.path[:] = filter(None, sys.path);"
@@ -113,8 +113,8 @@ def _of_strangers(path: str) -> str:
             return f"others may write to {path}"
         of_group = {about.st_gid, *((above.st_gid,) if above.st_mode & stat.S_IWGRP else ())}
         is_known = about.st_uid in users or (about.st_uid == unknown and (is_team or below is not None))
-        is_given = above.st_mode & stat.S_IWGRP and above.st_gid not in groups and above.st_gid >= FIRST_GROUP
-        is_given = is_given and above.st_uid != os.geteuid()
+        is_others = above.st_gid not in groups and above.st_gid >= _FIRST_GROUP and above.st_uid != os.geteuid()
+        is_given = above.st_mode & stat.S_IWGRP and is_others
         if not is_known and (is_given or groups.isdisjoint(of_group)):
             return f"{path} is user {about.st_uid}'s"
         if path == "/":
