@@ -54,12 +54,9 @@ class _State:
         before, self.other = self.other, 0 if counted is optimizer else id(optimizer)
         if counted is None or counted is optimizer:
             return True
-        return before == id(optimizer) and not self.trained.isdisjoint(map(id, parameters_of(optimizer)))
-
-
-def parameters_of(optimizer: Any) -> list[Any]:
-    """Those that it steps."""
-    return [each for group in optimizer.param_groups for each in group["params"]]
+        return before == id(optimizer) and not self.trained.isdisjoint(
+            map(id, optimizer_steps.parameters_of(optimizer))
+        )
 
 
 _state = _State()
@@ -185,7 +182,7 @@ def _take_over(optimizer: Any) -> None:
     """Its steps count from now on: in a new measurement, unless one before trained the same."""
     is_gone = _state.counted is not None and _state.counted() is None
     _state.counted = weakref.ref(optimizer)
-    old, trained = _state.meter, {id(each) for each in parameters_of(optimizer)}
+    old, trained = _state.meter, {id(each) for each in optimizer_steps.parameters_of(optimizer)}
     continues = trained == _state.trained or (is_gone and trained <= _state.trained)
     if _state.begun > 0 if old is None else old.source != "hook" or not old.active or continues:
         return
@@ -209,7 +206,7 @@ def _begin_for(optimizer: Any) -> None:
     if torch_training.is_worker():
         _state.off = True
         return
-    parameters = parameters_of(optimizer)
+    parameters = optimizer_steps.parameters_of(optimizer)
     # The first may be a temperature or a prompt, in no module.
     models = next(filter(None, map(torch_training.models_with, parameters[:_MOST_LOOKED_FOR])), [])
     batch = int(os.environ.get(BATCH_VARIABLE) or 0)

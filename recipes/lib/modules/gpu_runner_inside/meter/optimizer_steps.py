@@ -41,6 +41,11 @@ def _attach() -> None:
     register_optimizer_step_pre_hook(uncompiled(call_all))
 
 
+def parameters_of(optimizer: Any) -> list[Any]:
+    """Those that it steps."""
+    return [each for group in optimizer.param_groups for each in group["params"]]
+
+
 def uncompiled(call: Callable[[Any], Any]) -> Callable[[Any, Any, Any], None]:
     """A hook of an optimizer's step that calls it, and does nothing where torch.compile traces that step."""
     torch = sys.modules["torch"]

@@ -7,6 +7,7 @@ import sys
 import weakref
 from contextlib import nullcontext, suppress
 from functools import lru_cache
+from itertools import islice
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
 import torch
@@ -258,10 +259,11 @@ class Passes:
         self._running = None
         if not (self._looks or self._has_several) or compiles_backward() or backward_task() != -1:
             return
-        outputs = [each for each in _outputs(output, _DEEPEST) if each.requires_grad]
+        every = (each for each in _tensors(output, _DEEPEST) if each.requires_grad)
+        outputs = [*every] if self._looks else [*islice(every, 1)]
         # That of a parameter, which may be an output, is called in any backward pass.
         computed = [each for each in outputs if not each.is_leaf]
-        for each in computed if self._looks and computed else outputs[:1]:
+        for each in (self._looks and computed) or outputs[:1]:
             self._outputs.append(each.register_hook(untraced(self._backward_began)))
         if outputs and self._looks:
             with suppress(Exception):  # a shape, or a graph, that cannot be read
@@ -320,9 +322,10 @@ class Passes:
         if self._looks and passes:
             before = 0 if self.accumulated == 0 else max(self.accumulated or 1, len(passes))
             self.accumulated = 0 if self._mixed else before
-        self._remove(self._late if self._looks else self._outputs)
+        remove(self._late)
         if self._looks:
             self._late, self._outputs = self._outputs, self._late
+        remove(self._outputs)
         stepped_after, self._stepped_after = self._stepped_after, 0
         unseen, self._unseen = self._unseen, False
         self._stepped = {}
@@ -334,14 +337,9 @@ class Passes:
         numbers = sum(each.numbers for each in passes)
         return Step(len(passes), sum(samples) if all(samples) else 0, max(samples), passes[-1].across, numbers=numbers)
 
-    @staticmethod
-    def _remove(handles: list[Any]) -> None:
-        while handles:
-            handles.pop().remove()
-
     def end_of_look(self) -> None:
         """The warm-up is over. What torch.compile has compiled in it hides the hooks that are within."""
-        self._remove(self._late)
+        remove(self._late)
         if self._looks:
             self._looks, self.between = False, 0
             self._attach()
@@ -349,7 +347,7 @@ class Passes:
     def close(self) -> None:
         """Look at nothing any more."""
         self._looks = False
-        self._remove(self._late)
+        remove(self._late)
         for each in self._close:
             each()
         self._close = []
@@ -457,23 +455,22 @@ def _are_places(given: Sequence[Any]) -> bool:
     return bool(torch.equal(only, torch.arange(len(only), dtype=only.dtype, device=only.device)))
 
 
-def _tensors(inputs: Any) -> Iterator[torch.Tensor]:
-    """Those in a model's inputs, which may be lists and mappings."""
-    if isinstance(inputs, torch.Tensor):
-        yield inputs
-    elif isinstance(inputs, (list, tuple, Mapping)):
-        for each in inputs.values() if isinstance(inputs, Mapping) else inputs:
-            yield from _tensors(each)
-
-
-def _outputs(output: Any, deep: int) -> Iterator[torch.Tensor]:
-    """Those in a model's output, also of objects, as a distribution has them."""
-    if isinstance(output, torch.Tensor):
-        yield output
-    elif deep > 0:
-        held = output if isinstance(output, (list, tuple, Mapping)) else getattr(output, "__dict__", {})
+def _tensors(value: Any, deep: int | None = None) -> Iterator[torch.Tensor]:
+    """Those in a model's inputs, which may be lists and mappings; with ``deep``, the most that lie in each other, in
+    its output, which may be objects, too, such as a distribution.
+    """
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif deep != 0:
+        held = value if isinstance(value, (list, tuple, Mapping)) else getattr(value, "__dict__", ()) if deep else ()
         for each in held.values() if isinstance(held, Mapping) else held:
-            yield from _outputs(each, deep - 1)
+            yield from _tensors(each, deep and deep - 1)
+
+
+def remove(handles: list[Any]) -> None:
+    """Take hooks away."""
+    while handles:
+        handles.pop().remove()
 
 
 def _wrapped(module: Any) -> Any:

@@ -35,6 +35,7 @@ from gpu_runner_inside.meter.torch_passes import (
     modules_of,
     outermost,
     parameters_of,
+    remove,
     untraced,
 )
 from gpu_runner_inside.meter.torch_reduction import WHOLE, ReductionLook, divides
@@ -146,10 +147,10 @@ class TorchTraining:
         self._alive: Callable[[], Any] = lambda: None
         with suppress(TypeError):  # none, or one that takes no weak reference
             self._alive = weakref.ref(optimizer)
-        self._held = () if optimizer is None else _held_by(optimizer)
+        self._held = set() if optimizer is None else {id(each) for each in optimizer_steps.parameters_of(optimizer)}
         self._own: set[int] | None = None  # its parameters, from the warm-up's end on
         self._is_beside: Any = weakref.WeakKeyDictionary()  # optimizer -> whether it steps others, too
-        self._others_tasks: Any = weakref.WeakKeyDictionary()  # optimizer -> backward passes for it since its step
+        self._tasks: Any = weakref.WeakKeyDictionary()  # optimizer -> backward passes for it since its step
         self._looks_at: list[Any] = []  # hooks of those
         self._is_apart = False  # in the warm-up one stepped after a backward pass through nothing that is seen
         self._is_hidden = False  # so did this one
@@ -179,7 +180,8 @@ class TorchTraining:
             self._look_at(optimizer, self._passes, is_own=is_own)
         if self._own is not None:
             if optimizer not in self._is_beside:
-                self._is_beside[optimizer] = not self._own.issuperset(_held_by(optimizer))
+                held = map(id, optimizer_steps.parameters_of(optimizer))
+                self._is_beside[optimizer] = not self._own.issuperset(held)
             self._steps_beside += self._is_beside[optimizer]
             return
         self._cover(optimizer, is_own=is_own)
@@ -188,34 +190,32 @@ class TorchTraining:
         """In the warm-up: whether another optimizer has backward passes of its own, as by samples that are not seen.
         It does not show where this one's are through no output, as of forces, which are a derivative.
         """
-        held = (each for group in optimizer.param_groups for each in group["params"] if each.requires_grad)
-        if (tasks := self._others_tasks.get(optimizer)) is not None:
-            sees = passes.tasks and passes.trained.get(torch_model.CHECKPOINTING) == str(False)  # else of a pass within
+        held = (each for each in optimizer_steps.parameters_of(optimizer) if each.requires_grad)
+        if (tasks := self._tasks.get(optimizer)) is not None:
             if is_own:
                 self._is_hidden = self._is_hidden or (len(tasks) > 0 and tasks.isdisjoint(passes.tasks))
-            else:
-                self._is_apart = self._is_apart or bool(sees and not tasks <= passes.tasks)
+            elif passes.tasks and passes.trained.get(torch_model.CHECKPOINTING) == str(False):  # else of a pass within
+                self._is_apart = self._is_apart or not tasks <= passes.tasks
             tasks.clear()
         else:
-            tasks = self._others_tasks[optimizer] = set[int]()
+            tasks = self._tasks[optimizer] = set[int]()
             look = untraced(lambda _gradient: tasks.add(backward_task()))
             for each in islice(held, _MOST_LOOKED_AT):
                 self._looks_at.append(each.register_hook(look))
 
     def _cover(self, optimizer: Any, *, is_own: bool) -> None:
         """In the warm-up: of the one that counts also what it was given after its first step."""
-        if is_own and not {*self._held} < {*_held_by(optimizer)}:  # no more, or others in their place
+        held = {id(each) for each in optimizer_steps.parameters_of(optimizer)}
+        if is_own and not self._held < held:  # no more, or others in their place
             return
-        for group in optimizer.param_groups:
-            for each in group["params"]:
-                if id(each) not in self._covered and isinstance(each, torch.nn.Parameter):
-                    self._covered.add(id(each))
-                    if is_own:
-                        self.parameters.append(each)
-                    else:
-                        self.trained_beside += each.numel()
-        if is_own:
-            self._held = _held_by(optimizer)
+        for each in optimizer_steps.parameters_of(optimizer):
+            if id(each) not in self._covered and isinstance(each, torch.nn.Parameter):
+                self._covered.add(id(each))
+                if is_own:
+                    self.parameters.append(each)
+                else:
+                    self.trained_beside += each.numel()
+        self._held = held if is_own else self._held
 
     @property
     def steps_beside(self) -> int:
@@ -288,8 +288,7 @@ class TorchTraining:
 
     def _end_look(self) -> None:
         self._look.end()
-        while self._looks_at:
-            self._looks_at.pop().remove()
+        remove(self._looks_at)
 
     def world(self) -> World:
         """The world that the framework has formed."""
@@ -317,8 +316,7 @@ class TorchTraining:
         """The same after the window, with what the optimizer was given in it."""
         if (optimizer := self._alive()) is not None and not self.sharded:
             known = {id(each) for each in self.parameters}
-            held = (each for group in optimizer.param_groups for each in group["params"])
-            self.parameters += [each for each in held if id(each) not in known]
+            self.parameters += [each for each in optimizer_steps.parameters_of(optimizer) if id(each) not in known]
         return self.parameters_checksum()
 
     def all_finite(self) -> bool:
@@ -365,10 +363,6 @@ class TorchTraining:
             self._passes.close()
         if self._stepped is not None:
             self._stepped.remove()
-
-
-def _held_by(optimizer: Any) -> tuple[int, ...]:
-    return tuple(id(each) for group in optimizer.param_groups for each in group["params"])
 
 
 def _ranks_of(module: Any) -> float:
