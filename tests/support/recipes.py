@@ -85,10 +85,14 @@ NOT_CHECKED = {
 }  # fmt: skip
 BESIDE = {
     "beside_another_process", "by_turns", "actor_and_critic", "adversarial", "adversarial_apart",
-    "adversarial_and_stated", "critic_of_one_module", "tasks_by_turns",
+    "adversarial_and_stated", "critic_of_one_module", "tasks_by_turns", "recomputed_and_a_critic",
+    "recomputed_reentrant_and_a_critic",
 }  # fmt: skip
 NOT_SEEN = {"compiled_optimizer_unseen"}
-CHECKPOINTED = {"recomputed", "recomputed_in_part", "recomputed_without_its_holder"}
+CHECKPOINTED = {
+    "recomputed", "recomputed_in_part", "recomputed_without_its_holder", "recomputed_and_a_critic",
+    "recomputed_reentrant_and_a_critic", "recomputed_for_two",
+}  # fmt: skip
 LARGEST = 0.02  # difference from the script's own count
 BUCKET = 25 << 20  # bytes of DistributedDataParallel's
 

@@ -666,20 +666,37 @@ def actor_and_critic_of_one_pass() -> Script:
         yield BATCH
 
 
-@script("hook")
-def critic_of_one_module() -> Script:
-    """The whole is called for the actor, whose steps count; the critic steps thrice for each, by other samples."""
+def critic_of_one_module(*, reentrant: bool | None = None) -> Script:
+    """The whole is called for the actor, whose steps count; the critic steps thrice for each, by other samples, or
+    once, where activations of the actor are computed again.
+    """
     model = nn.Sequential(net(WIDTH), net(1))
     of_actor, of_critic = sgd(model[0]), sgd(model[1])
     yield stated(model, of_actor)
+    if reentrant is not None:
+        forward = model[0].forward
+        model[0].forward = lambda images: checkpoint(forward, images.requires_grad_(), use_reentrant=reentrant)
     for _ in range(STEPS):
         model.zero_grad()
         model(batch()[0]).mean().backward()
         of_actor.step()
-        for _again in range(3):
+        for _again in range(3 if reentrant is None else 1):
             model.zero_grad()
             model[1](batch()[0]).mean().backward()
             of_critic.step()
+        yield BATCH
+
+
+def recomputed_for_two(*, reentrant: bool) -> Script:
+    """Two optimizers step after each pass, of which the activations are computed again."""
+    model = Net()
+    optimizers = sgd(model.net[0]), sgd(model.net[3])  # type: ignore[index]
+    yield stated(model, optimizers[0])
+    for _ in range(STEPS):
+        model.zero_grad()
+        of_batch(lambda images: checkpoint(model, images.requires_grad_(), use_reentrant=reentrant)).backward()
+        for optimizer in optimizers:
+            optimizer.step()
         yield BATCH
 
 
@@ -1127,6 +1144,11 @@ SCRIPTS |= {
     "restarted": (f"hook {BATCH}", lambda: several_optimizers(lambda _: sgd(model), model := net())),
     "perturbed_twice": ("hook", perturbed),
     "perturbed_and_stated_of_two_ranks": (f"hook {2 * BATCH}", perturbed),
+    "critic_of_one_module": ("hook", critic_of_one_module),
+    "recomputed_and_a_critic": ("hook", lambda: critic_of_one_module(reentrant=False)),
+    "recomputed_reentrant_and_a_critic": ("hook", lambda: critic_of_one_module(reentrant=True)),
+    "recomputed_for_two": ("hook", lambda: recomputed_for_two(reentrant=False)),
+    "recomputed_reentrant_for_two": ("hook", lambda: recomputed_for_two(reentrant=True)),
     "recomputed": ("hook", lambda: checkpointed(reentrant=False)),
     "recomputed_reentrant": ("hook", lambda: checkpointed(reentrant=True)),
     "time_major": ("hook", lambda: text(time_major=True)),

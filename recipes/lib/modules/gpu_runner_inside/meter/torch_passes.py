@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
+import traceback
 import weakref
 from contextlib import nullcontext, suppress
 from functools import lru_cache
@@ -29,6 +30,8 @@ is_compiling: Callable[[], bool] = getattr(getattr(torch, "compiler", None), "is
 _JOINS = ("StackBackward0", "CatBackward0")
 _DEEPEST = 4  # objects within objects of an output
 _MOST_NODES = 200_000  # of a graph that are looked at, once
+_OF_FUNCTION = vars(torch.autograd.function.BackwardCFunction)  # runs a Function's backward method
+_FUNCTIONS = {_OF_FUNCTION[name].__code__ for name in ("apply", "apply_boxed") if name in _OF_FUNCTION}
 backward_task: Callable[[], int] = getattr(torch._C, "_current_graph_task_id", lambda: -1)  # -1 outside of one
 
 
@@ -397,6 +400,12 @@ def untraced(call: Callable[[torch.Tensor], None]) -> Any:
 def compiles_backward() -> bool:
     """Whether torch.compile compiles the backward pass by itself, hooks of tensors included."""
     return bool(getattr(getattr(sys.modules.get("torch._dynamo"), "config", None), "compiled_autograd", False))
+
+
+@lru_cache(maxsize=1)
+def is_within_another(_task: int) -> bool:
+    """Whether this backward pass is a part of another one, as of a Function that computes its activations again."""
+    return any(frame.f_code in _FUNCTIONS for frame, _line in traceback.walk_stack(sys._getframe(1)))
 
 
 def local(tensor: torch.Tensor) -> torch.Tensor:

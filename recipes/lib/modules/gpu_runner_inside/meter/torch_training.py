@@ -31,6 +31,7 @@ from gpu_runner_inside.meter.torch_passes import (
     Passes,
     backward_task,
     compiles_backward,
+    is_within_another,
     local,
     modules_of,
     outermost,
@@ -194,14 +195,19 @@ class TorchTraining:
         if (tasks := self._tasks.get(optimizer)) is not None:
             if is_own:
                 self._is_hidden = self._is_hidden or (len(tasks) > 0 and tasks.isdisjoint(passes.tasks))
-            elif passes.tasks and passes.trained.get(torch_model.CHECKPOINTING) == str(False):  # else of a pass within
+            elif passes.tasks:
                 self._is_apart = self._is_apart or not tasks <= passes.tasks
             tasks.clear()
         else:
             tasks = self._tasks[optimizer] = set[int]()
-            look = untraced(lambda _gradient: tasks.add(backward_task()))
+
+            def look(_gradient: torch.Tensor) -> None:
+                if not is_within_another(task := backward_task()):
+                    tasks.add(task)
+
+            hook = untraced(look)
             for each in islice(held, _MOST_LOOKED_AT):
-                self._looks_at.append(each.register_hook(look))
+                self._looks_at.append(each.register_hook(hook))
 
     def _cover(self, optimizer: Any, *, is_own: bool) -> None:
         """In the warm-up: of the one that counts also what it was given after its first step."""
