@@ -14,7 +14,7 @@ from runner.cli.job_options import ReferringCommand, given, job_options, recorde
 from runner.cli.options import JSON, answer, by_shell, say
 from runner.cli.submit import run_step, submit, waiting_options
 from runner.core.errors import UsageError
-from runner.core.text import instead, printable
+from runner.core.text import instead, plain
 from runner.jobs.comparison import Difference, code_differences, plan_differences, run_differences
 from runner.jobs.lookup import find
 from runner.model.backends import run_runtime
@@ -132,6 +132,6 @@ def difference_lines(differences: Iterable[Difference]) -> Iterator[str]:
     for area, entries in groupby(differences, lambda each: each.area):
         yield area
         for each in entries:
-            first, second = printable(each.first), printable(each.second)
+            first, second = plain(each.first), plain(each.second)
             line = f"  {each.key}: {first} -> {second}"
             yield from (line,) if len(line) <= _WIDTH else (f"  {each.key}:", f"    A  {first}", f"    B  {second}")

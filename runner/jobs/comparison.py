@@ -416,8 +416,14 @@ def ran_with(
         changes=changes_of(run.code, run.content(CODE_DIFF)) if "commit" in code else None,
         trained=_trained(run, report.trained if report else {}),
         ran_with=inputs.ran_with(run) if code or recorded else None,
-        machine=plan.hosts.names[0] if plan.hosts else run.provenance.host if is_here else "",
+        machine=plan.hosts.names[0] if plan.hosts else _first_host(run) if is_here else "",
     )
+
+
+def _first_host(run: Run) -> str:
+    """As its first rank said, whose records are sealed."""
+    start = run.records.start(0)
+    return start.host if start is not None else ""
 
 
 def _trained(run: Run, first: Mapping[str, str]) -> Mapping[str, str]:
@@ -477,7 +483,8 @@ def at_once(spans: Iterable[Span]) -> list[tuple[str, str]]:
 
 def together_doubts(pairs: Iterable[tuple[str, str]]) -> tuple[Doubt, ...]:
     """Of figures of launches that ran ``at_once``, and may have waited for each other: the first two are named."""
-    return tuple(Doubt("unequal", f"{one} and {other} {AT_ONCE}") for one, other in islice(pairs, 1))
+    different = (pair for pair in pairs if pair[0] != pair[1])  # a run and its copy
+    return tuple(Doubt("unequal", f"{one} and {other} {AT_ONCE}") for one, other in islice(different, 1))
 
 
 def identities(runs: Iterable[Run]) -> Iterator[tuple[str, Identity]]:

@@ -324,10 +324,13 @@ class Run:
 
     @property
     def _in_sweep(self) -> Path | None:
-        """Its directory in the sweep that it is of, also of a copy elsewhere; None where there is none."""
-        path = self.path if is_linked(self) else self.ran_in
-        is_there = path.parent.parent.name == LAUNCHES and (path.parents[2] / SWEEP).is_file()
-        return path if is_there else None
+        """Its directory in the sweep that it is of, also of a copy elsewhere, or where that was moved; of one that is
+        gone, where it was. None where it is of none.
+        """
+        ran_in = self.path if is_linked(self) else self.ran_in
+        places = [each for each in (ran_in, self.path) if each.parent.parent.name == LAUNCHES]
+        there = (each for each in places if (each.parents[2] / SWEEP).is_file())
+        return next(there, places[0] if places and (plan := self.plan) is not None and plan.swept else None)
 
     def of_study(self, seen: Studies | None = None) -> OfStudy:
         """What its study says of its figure; nothing where it is of none. ``seen``: what was read for other runs, and

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -9,8 +10,9 @@ from pathlib import Path
 import msgspec
 
 from runner.core.errors import NotProvenError, RunnerError, UsageError
+from runner.core.hide import is_secret
 from runner.core.text import counted, instead
-from runner.figures.bundle.making import StudyToBundle, make
+from runner.figures.bundle.making import LEAST_LENGTH, StudyToBundle, make, redacted_json
 from runner.figures.compare.compare import Side
 from runner.figures.compare.launches import MeasuredLaunch, PointLaunches, measured_launch
 from runner.figures.export import exported_run
@@ -145,7 +147,8 @@ def bundle_of(subjects: Sequence[Subject], file: Path, key: Path | None) -> Made
         question = Run(alone.path).content(STUDY)
         study = StudyToBundle(question, measured, figures, now.gaps, log, without_figure(seen))
         return make(list(measured.values()), file, key, study)
-    runs = [run for subject in subjects for run in _measured_runs(subject, looks).values()]
+    every = (run for subject in subjects for run in _measured_runs(subject, looks).values())
+    runs = [*{run.path.resolve(): run for run in every}.values()]
     for run in runs:
         if why := _said_by_its_study(run, looks):
             fix = "bundle the study alone: its bundle says so" if run.launched_as else "put back what is missing"
@@ -163,15 +166,25 @@ def report_of(subjects: Sequence[Subject], warn: Warn) -> tuple[Report, str]:
         more = f"-and-{len(runs) - 1}-more" if len(runs) > 1 else ""
         now = [(run, _state(run, warn)) for run in runs]  # which judges them
         check_launches(identities(runs))
-        report = runs_report(now, of_their_studies(runs, {}))
-        return msgspec.structs.replace(report, chains=tuple(timelines(runs))), f"{runs[0].run_id}{more}"
+        report = msgspec.structs.replace(runs_report(now, of_their_studies(runs, {})), chains=tuple(timelines(runs)))
+        return _hidden(report, (pair for run in runs for pair in run.swept.items())), f"{runs[0].run_id}{more}"
     if len(subjects) > 1:
         others = f"{len(studies)} studies" if not runs else f"a study and {counted(len(runs), 'run')}"
         raise UsageError(
             f"a report is on one study or on runs, and these are {others}",
             fix="report each study alone; `compare` holds two against each other",
         )
-    return study_report(facts(studies[0])), studies[0].path.name
+    asked = (pair for setting in studies[0].study.settings for pair in setting)
+    return _hidden(study_report(facts(studies[0])), asked), studies[0].path.name
+
+
+def _hidden(report: Report, asked: Iterable[tuple[str, str]]) -> Report:
+    """It is for others: without the values that were ``asked`` for and whose names say that they are secret."""
+    secret = dict.fromkeys(pair for pair in asked if is_secret(*pair))
+    if not secret:
+        return report
+    forms = [form for name, value in secret for form in (f"{name}={value}", value) if len(form) >= LEAST_LENGTH]
+    return msgspec.convert(redacted_json(json.loads(msgspec.json.encode(report)), forms), Report)
 
 
 def _state(run: Run, warn: Warn) -> str:

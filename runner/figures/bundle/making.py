@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+
+import msgspec
 
 from runner.core import files
 from runner.core.errors import NotProvenError, UsageError
@@ -21,25 +24,26 @@ from runner.figures.bundle.proof import (
     RUNS,
     STUDY,
     Figures,
+    beside_study,
     canonical_json,
     check_different,
     proven_run,
     proven_study,
 )
 from runner.jobs.directory import VERDICT, Run
-from runner.model.figure import figure_of
+from runner.model.figure import OfStudy, figure_of
 from runner.model.output import Bundle, BundledRun, MadeBundle
 from runner.model.plan import Plan
-from runner.model.study import Span
+from runner.model.study import Span, Study
 from runner.render import quote_always
 
-_LEAST_LENGTH = 6  # of a value that is looked for everywhere: a shorter one is part of other words
+LEAST_LENGTH = 6  # of a value that is looked for everywhere: a shorter one is part of other words
 _COMMANDS = frozenset(("program", "argv", "arguments"))
 # Of records: what tells one job step from another. It is no key to anything once the job is over.
 _NO_SECRET = frozenset(("token",))
 
 
-def secrets_of(plan: Plan, least: int = _LEAST_LENGTH) -> tuple[str, ...]:
+def secrets_of(plan: Plan, least: int = LEAST_LENGTH) -> tuple[str, ...]:
     """Values of the job's secret variables and arguments, also as scripts and JSON quote them; the longest first.
     ``least``: characters of the shortest.
     """
@@ -142,14 +146,15 @@ def make(runs: Sequence[Run], file: Path, key: Path | None = None, study: StudyT
         if len({run.run for run in bundled}) != len(bundled):
             raise UsageError("two of these runs have the same id", fix="put them into two bundles")
         check_different(data / RUNS / run.run for run in bundled)
-        together = None
+        together, of_figures = None, OfStudy()
         if study is not None:
-            secrets = secrets_of(runs[0].needed_plan())
+            secrets = sorted({each for run in runs for each in secrets_of(run.needed_plan())}, key=len, reverse=True)
+            _check_shown(study.question)
             (data / STUDY).write_bytes(redacted_file(STUDY, study.question, secrets))
             if study.log is not None:
                 (data / LOG).write_bytes(study.log)
             ids = {each: run.run_id for each, run in study.runs.items()}
-            together = proven_study(data, ids, study.figures, study.gaps, study.others)
+            together, of_figures = proven_study(data, ids, study.figures, study.gaps, study.others)
         (data / ABOUT).write_bytes(canonical_json(Bundle(SCHEMA, bundled, together)))
         paths = {path.relative_to(data).as_posix(): path for path in data.rglob("*") if path.is_file()}
         digests = {name: sha256(path) for name, path in paths.items()}
@@ -160,9 +165,18 @@ def make(runs: Sequence[Run], file: Path, key: Path | None = None, study: StudyT
         members += [(f"{TOP}/{bag.DATA}{name}", path) for name, path in paths.items()]
         with files.replacement(file) as temporary, temporary.open("wb") as out:
             bag.write(out, members)
-    return MadeBundle(
-        str(file), file.stat().st_size, sha256(tags[bag.TAG_MANIFEST]), key is not None, bundled, together
-    )
+    shown = bundled if together is None else beside_study(bundled, together, of_figures)
+    return MadeBundle(str(file), file.stat().st_size, sha256(tags[bag.TAG_MANIFEST]), key is not None, shown, together)
+
+
+def _check_shown(question: bytes) -> None:
+    """Whether a study's points can be told apart in a bundle. Raises UsageError."""
+    with suppress(ValueError, msgspec.ValidationError):
+        study = msgspec.convert(json.loads(question), Study)
+        hidden = (name for each in study.launches for name, value in each.settings if is_secret(name, value))
+        if name := next(hidden, ""):
+            what = f"its points have values of {name}, whose name says that they are secret, and a bundle hides these"
+            raise UsageError(what, where=study.study, fix="call the option otherwise, and begin a new study")
 
 
 def check_replaceable(file: Path) -> None:

@@ -26,7 +26,7 @@ from runner.jobs.directory import PLAN, SCRIPT, VERDICT, Run
 from runner.jobs.life import UNFIT
 from runner.jobs.metering import shared_batch
 from runner.jobs.verdict import judge
-from runner.model.figure import figure_keys, figure_of, gap_doubts
+from runner.model.figure import OfStudy, figure_keys, figure_of, gap_doubts
 from runner.model.output import BundledRun, BundledStudy
 from runner.model.plan import Plan
 from runner.model.request import ARMS
@@ -191,8 +191,9 @@ Figures = Callable[
 
 def proven_study(
     data: Path, runs: Mapping[str, str], figures: Figures, gaps: tuple[str, ...], others: tuple[Span, ...]
-) -> BundledStudy:
-    """The study whose question lies in ``data``, beside its runs, which were proven already.
+) -> tuple[BundledStudy, OfStudy]:
+    """The study whose question lies in ``data``, beside its runs, which were proven already, and what it says of their
+    figures.
 
     Args:
         runs: key of a launch -> id of its run; launches that are not proven may be missing, or have an empty id.
@@ -226,7 +227,19 @@ def proven_study(
         told = (*told, f"its {STUDY} is not the one that it was begun with")
     named = {key: proven[key].run_id if key in proven else "" for key in sorted(launches)}
     doubted = (replace(each, doubts=(*gap_doubts(gaps), *each.doubts)) for each in points)
-    return BundledStudy(study.study, named, tuple(doubted), losses, gaps, told, others)
+    unequal = {(each.gpus, each.arm, each.settings): each.unequal for each in points}
+    of_launches = {key: unequal.get((each.gpus, each.arm, each.settings), ()) for key, each in launches.items()}
+    whole = BundledStudy(study.study, named, tuple(doubted), losses, gaps, told, others)
+    return whole, OfStudy(gaps, unequal=of_launches)
+
+
+def beside_study(runs: Iterable[BundledRun], study: BundledStudy, of_figures: OfStudy) -> tuple[BundledRun, ...]:
+    """The runs of a bundle's study as they are shown: their figures with what it says of them."""
+    keys = {run: key for key, run in study.runs.items()}
+    return tuple(
+        replace(run, figure=run.figure.beside(of_figures, keys[run.run])) if run.figure and run.run in keys else run
+        for run in runs
+    )
 
 
 def _misfit(study: Study, launch: Launch | None, plan: Plan) -> str:

@@ -20,7 +20,18 @@ from runner.core.hide import REDACTED
 from runner.figures.bundle import bag, signature
 from runner.figures.bundle.bag import LEAST_FILES, is_member
 from runner.figures.bundle.making import ABOUT, SCHEMA, TOP
-from runner.figures.bundle.proof import LOG, RUNS, STUDY, Figures, check_different, difference, proven_run, proven_study
+from runner.figures.bundle.proof import (
+    LOG,
+    RUNS,
+    STUDY,
+    Figures,
+    beside_study,
+    check_different,
+    difference,
+    proven_run,
+    proven_study,
+)
+from runner.model.figure import OfStudy
 from runner.model.output import Bundle, BundledRun, VerifiedBundle
 
 _LATER = ("figure", "doubts", "scaling", "why", "log", "demonstration")
@@ -52,11 +63,12 @@ def verify(file: Path, allowed: Path | None = None, figures: Figures | None = No
                     path.write_bytes(content)
             about, said = _about(data)
             runs = _runs(data, digests, {run.run: run for run in about.runs})
-            study = None
+            study, of_figures = None, OfStudy()
             if about.study is not None or STUDY in digests:
                 if figures is None or about.study is None:
                     raise NotProvenError(f"{ABOUT} and {STUDY} do not belong together", where=f"{bag.DATA}{ABOUT}")
-                study = proven_study(data, about.study.runs, figures, about.study.gaps, about.study.others)
+                of = about.study
+                study, of_figures = proven_study(data, of.runs, figures, of.gaps, of.others)
     except FileNotFoundError:
         raise UsageError("there is no such file", where=str(file)) from None
     except UnusableFileError as error:
@@ -66,7 +78,8 @@ def verify(file: Path, allowed: Path | None = None, figures: Figures | None = No
     key = min(there - {*_keys(known)}, default="") or difference(_without_later_keys(known, there), expected)
     if key:
         raise NotProvenError(f"{ABOUT} is not what the records give: {key} differs", where=f"{bag.DATA}{ABOUT}")
-    return VerifiedBundle(str(file), sha256(tags[bag.TAG_MANIFEST]), state, signer, runs, study)
+    shown = runs if study is None else beside_study(runs, study, of_figures)
+    return VerifiedBundle(str(file), sha256(tags[bag.TAG_MANIFEST]), state, signer, shown, study)
 
 
 def _hashed(opened: BinaryIO) -> tuple[dict[str, str], dict[str, bytes]]:

@@ -14,7 +14,7 @@ from runner.cli import run
 from runner.core.errors import Exit
 from runner.jobs.code_record import code_record
 from runner.jobs.directory import Run
-from runner.model.job import CodeRecord, CommandLine, Provenance
+from runner.model.job import CodeRecord, CommandLine
 from runner.model.plan import WORKSPACE, LaunchPlace, ListedHosts, Plan, PlannedImage
 from runner.model.records import Inputs, StartRecord
 from runner.model.study import StudyFacts
@@ -175,7 +175,6 @@ def test_sizes_that_were_planned_otherwise_are_a_doubt_of_the_efficiency(tmp_pat
         ("local", ("a", "a", "a"), ["", ""]),
         ("local", ("a", "b", "b"), ["", "efficiency: launches of its sizes differ in machine (a, b)"]),
         ("local", ("a", "a", "b"), ["", "its launches differ in machine (a, b)"]),
-        ("local", ("a", "", ""), ["", ""]),  # of an older version
         ("slurm", ("a", "b", "b"), ["", ""]),  # submitted there: it ran where there was room
         ("hosts", ("a", "b", "b"), ["", ""]),
     ],
@@ -187,7 +186,8 @@ def test_without_a_scheduler_another_machine_is_a_doubt(
     listed = ListedHosts(("n1", "n2")) if scheduler == "hosts" else None
     for key, host in zip(("g0001-full-r1", "g0002-full-r1", "g0002-full-r2"), hosts, strict=True):
         with_plan(run := ran(of, key, "a"), scheduler=scheduler, hosts=listed)
-        leave(run, "provenance.json", Provenance(host=host))
+        start = run.read("ranks/0.start.json", dict)
+        leave(run, "ranks/0.start.json", {**(start or {}), "host": host})
     doubts = [
         "".join(each.words for each in point.doubts if each.code == "unequal") for point in gather.facts(of).points
     ]

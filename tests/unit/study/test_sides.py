@@ -339,10 +339,15 @@ def test_settings_that_a_bundle_hides_are_not_one(
 ) -> None:
     launched(tmp_path, "train", {"": 1.0}, settings=tuple(((name, value),) for value in values))
     file, is_number = str(tmp_path / "b.tar"), values[0].isdigit()
-    made = call("export", "train", "--bundle", file, code=Exit.GOOD if is_number else Exit.NOT_PROVEN)
+    page = tmp_path / "page"
+    call("report", "train", "-o", str(page))
+    assert (f"={values[0]}" in (page / "report.json").read_text()) is is_number
+    made = call("export", "train", "--bundle", file, code=Exit.GOOD if is_number else Exit.USAGE)
     if not is_number:
-        assert "two of its launches are one" in made.err
+        assert f"its points have values of {name}" in made.err
         return
+    run = str(next(tmp_path.rglob(f"launches/*{values[0]}-r1/*")))
+    call("export", "train", run, "--bundle", str(tmp_path / "c.tar"))
     points = result(call("verify", file, "--json").out)["study"]["points"]
     assert [each["settings"] for each in points] == [[[name, value]] for value in values]
 
@@ -396,6 +401,14 @@ def test_what_a_sweep_cannot_show_any_more_may_have_been_slow(what: str, tmp_pat
     if what == "its run":
         (point,) = side(str(sweep.path)).points.values()
         assert re.search("its run .* was launched, and its directory is gone", sweep.missing) and point.not_proven == 1
+    moved = sweep.path.rename(tmp_path / "moved")
+    (figure,) = json.loads(call("export", str(*moved.glob("launches/1/*")), "--format", "json").out)["runs"]
+    assert "gap: its study has" in in_doubts(figure["figure"])
+    shutil.rmtree(moved)
+    leave(Run(copy), "plan.json", {**(Run(copy).read("plan.json", dict) or {}), "swept": [["seed", "1"]]})
+    keep_verdict(Run(copy))
+    (figure,) = json.loads(call("export", str(copy), "--format", "json").out)["runs"]
+    assert "gap: its study has" in in_doubts(figure["figure"]), "nothing shows what its sweep had"
 
 
 def in_doubts(figure: Any) -> str:
