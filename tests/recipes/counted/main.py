@@ -554,6 +554,24 @@ def what_a_step_held_is_free() -> Script:
         yield BATCH
 
 
+@script("hook")
+def what_was_trained_before_is_free() -> Script:
+    """Trials that end before a window is over, each without a cycle that a collection must end."""
+
+    def trial(steps: int) -> Script:
+        model = Net()
+        for _ in range(2):  # the second optimizer goes on
+            yield from itertools.islice(simple(model), steps + 1)
+
+    gc.disable()
+    for trained in (trial(3), trial(2)):
+        weight = weakref.ref(next(trained)["model"].net[0].weight)
+        for _ in filter(lambda each: each == BATCH, trained):
+            assert weight() is not None
+        assert weight() is None
+    yield from simple(Net())
+
+
 def several_optimizers(made: Callable[[int], torch.optim.Optimizer], model: nn.Module) -> Script:
     """``made``: the optimizer of a step."""
     yield stated(model, made(0))

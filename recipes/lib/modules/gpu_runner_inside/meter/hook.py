@@ -34,7 +34,7 @@ class _State:
         meter: the one that measures, or has measured.
         pid: of the process that prepared for torch; what it forks counts nothing.
         stepping: the optimizers whose steps are under way, each with torch's frame: one may call another's.
-        counted: the optimizer whose steps are counted, not kept alive; trained: identities of what it trains.
+        counted: the optimizer whose steps are counted; parameters: of the measurement's first. Not kept alive.
         other: identity of the one whose step ended last, where that is another one.
         ended: how many steps of all ended; begun: how many measurements began.
     """
@@ -44,9 +44,14 @@ class _State:
         self.pid = 0
         self.stepping: list[tuple[Any, Any]] = []
         self.counted: Any = None
-        self.trained: set[int] = set()
+        self.parameters: list[Any] = []
         self.other = self.ended = self.begun = 0
         self.off = False
+
+    @property
+    def trained(self) -> set[int]:
+        """Identities of what the measurement's first optimizer trains; of None for what is gone."""
+        return {id(each()) for each in self.parameters}
 
     def counts(self, optimizer: Any) -> bool:
         """Whether it is the one, or takes its place: that one is gone, or this one trains the same and steps alone."""
@@ -182,11 +187,14 @@ def _take_over(optimizer: Any) -> None:
     """Its steps count from now on: in a new measurement, unless one before trained the same."""
     is_gone = _state.counted is not None and _state.counted() is None
     _state.counted = weakref.ref(optimizer)
-    old, trained = _state.meter, {id(each) for each in optimizer_steps.parameters_of(optimizer)}
-    continues = trained == _state.trained or (is_gone and trained <= _state.trained)
-    if _state.begun > 0 if old is None else old.source != "hook" or not old.active or continues:
+    old, parameters = _state.meter, optimizer_steps.parameters_of(optimizer)
+    if _state.begun > 0 if old is None else old.source != "hook" or not old.active:
         return
-    _state.trained = trained
+    before, trained = _state.trained, set(map(id, parameters))
+    if old is not None and (trained == before or (is_gone and trained <= before and id(None) not in before)):
+        old.follow(optimizer)
+        return
+    _state.parameters = [*map(weakref.ref, parameters)]
     _state.begun += 1
     if old is None:
         _begin_for(optimizer)

@@ -171,6 +171,10 @@ class Meter:
         self._waiting_s += waited_s
         self._longest_s = max(self._longest_s, waited_s)
 
+    def follow(self, optimizer: Any) -> None:
+        """This one trains the same from now on."""
+        self._training.follow(optimizer)
+
     def replace(self) -> None:
         """The script's own meter measures instead."""
         atexit.unregister(self._at_exit)

@@ -9,7 +9,7 @@ import weakref
 from contextlib import nullcontext, suppress
 from functools import lru_cache
 from itertools import islice
-from typing import Any, Callable, Iterator, Mapping, Sequence
+from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
 
 import torch
 
@@ -94,9 +94,9 @@ class Passes:
         whole: bool,
         tokens: bool,
     ) -> None:
-        self._parameters = [each for each in parameters if each.requires_grad]
+        self._parameters = [weakref.ref(each) for each in parameters if each.requires_grad]
         self._hidden, self._began = hidden, began
-        self.models = models
+        self._models = [*map(weakref.ref, models)]
         self._tokens = tokens
         below = (each for model in models for each in modules_of(model))
         self._time_major = is_time_major(below)
@@ -123,12 +123,17 @@ class Passes:
         self._outputs: list[Any] = []  # hooks of this step's; that of a parameter would stay
         self._late: list[Any] = []  # of the step before, in the warm-up: another loss of it may come after its step
         self.tasks: set[int] = set()  # in the warm-up: backward passes through outputs
-        self._attached: list[tuple[Any, Any]] = []  # a module, and what was compiled in its place
+        self._attached: list[tuple[Any, Any]] = []  # a module, and ours around what was compiled in its place
         self._outer: set[int] = set()  # identities of those that nothing holds that is looked at
-        self._running: Any = None  # the module whose pass is under way; after an error, until the step's end
+        self._running: int | None = None  # the module whose pass is under way; after an error, until the step's end
         self._running_in = -1  # which backward pass
         _hide_from_torchscript()
         self._attach()
+
+    @property
+    def models(self) -> list[Any]:
+        """Those whose passes are seen. As parameters, they are not kept alive by this."""
+        return living(self._models)
 
     def _attach(self) -> None:
         """See the passes of what is called in the models' place now, and of what that holds, which a script may call
@@ -136,21 +141,22 @@ class Passes:
         """
         for model in self.models:
             module = outermost(model)
-            if not any(module is one for one, _ in self._attached):  # else its wrapper is not found any more
+            if not any(module is one() for one, _ in self._attached):  # else its wrapper is not found any more
                 self._outer.add(id(module))
             while module is not None:
                 compiled = getattr(module, "_compiled_call_impl", None)
-                if not any(module is one and compiled is other for one, other in self._attached):
-                    self._attached.append((module, self._attach_to(module, compiled)))
+                if not any(module is one() and compiled is (call and call()) for one, call in self._attached):
+                    self._attached.append((weakref.ref(module), self._attach_to(module, compiled)))
                 module = _held_alone(module)
 
     def _descend(self) -> None:
         """None was called in a step: they may hold the one that is, as an object does that keeps a moving average."""
-        own = {id(each) for each in self._parameters}
+        own = {id(each()) for each in self._parameters}
         holders = [each for each in self.models if not isinstance(each, torch.nn.TransformerEncoderLayer)]  # no hooks
         below = (vars(each).get("_modules", {}).values() for each in holders)
         held = [child for children in below for child in children if child is not None]
-        self.models = [each for each in held if any(id(one) in own for one in parameters_of(each))] or self.models
+        having = [weakref.ref(each) for each in held if any(id(one) in own for one in parameters_of(each))]
+        self._models = having or self._models
         self._attach()
 
     def _attach_to(self, module: Any, compiled: Any) -> Any:
@@ -170,8 +176,8 @@ class Passes:
                     module._compiled_call_impl = compiled
 
             module._compiled_call_impl = call
-            self._close.append(restore)
-            return call
+            call.restore = restore  # type: ignore[attr-defined]  # the module keeps both
+            return weakref.ref(call)
         try:
             module.register_forward_pre_hook(before, prepend=True, with_kwargs=True)
         except TypeError:  # before torch 2.0
@@ -188,7 +194,7 @@ class Passes:
             self._running = None
         if self._running is not None and id(module) not in self._outer:  # within it, or a copy on another device
             return
-        self._running, self._running_in = module, backward
+        self._running, self._running_in = id(module), backward
         given = (*inputs, *named.values()) if named else inputs
         try:
             shapes = [(each.shape, each.dtype) for each in given if isinstance(each, torch.Tensor)]
@@ -209,7 +215,7 @@ class Passes:
         if self._is_first:
             self._is_first = False
             with suppress(Exception):  # parameters without a shape, modules that are none
-                self.trained["precision"] = precision(self._parameters[0].device.type if self._parameters else "")
+                self.trained["precision"] = precision(next((each.device.type for each in living(self._parameters)), ""))
                 self.trained.update(self.kind())
             with suppress(Exception), torch.no_grad():
                 self.inputs = checksum_of(tensors) if (tensors := list(_tensors((inputs, named)))) else None
@@ -257,7 +263,7 @@ class Passes:
         return Step(1, samples, samples, across, numbers=numbers)
 
     def _after(self, module: Any, _inputs: Any, output: Any) -> None:
-        if self._running is not module:
+        if self._running != id(module):
             return
         self._running = None
         if not (self._looks or self._has_several) or compiles_backward() or backward_task() != -1:
@@ -300,17 +306,18 @@ class Passes:
 
     def _accumulates(self) -> bool:
         """Whether an earlier pass has left gradients: they are None, or zero, where they were thrown away."""
+        model = next(iter(self.models), None)
         if self._hidden:
-            accumulation = getattr(self.models[0], "gradient_accumulation_steps", None)  # of DeepSpeed's engine
+            accumulation = getattr(model, "gradient_accumulation_steps", None)  # of DeepSpeed's engine
             return accumulation is None or len(self._first) < accumulation()
         if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
             return False
-        gradients = [each.grad for each in self._parameters] + [*_unreduced(self.models[0])]
+        gradients = [each.grad for each in living(self._parameters)] + [*_unreduced(model)]
         return any(each is not None and bool(local(each).any()) for each in gradients)
 
     def _version(self) -> int:
         """Changes with each change of a parameter in its place."""
-        return sum(each._version for each in self._parameters)
+        return sum(each._version for each in living(self._parameters))
 
     def take(self) -> Step:
         """Those since the last call."""
@@ -353,7 +360,9 @@ class Passes:
         remove(self._late)
         for each in self._close:
             each()
-        self._close = []
+        for call in living(call for _, call in self._attached if call is not None):
+            call.restore()
+        self._close, self._attached = [], []
 
 
 @lru_cache(maxsize=None)
@@ -474,6 +483,11 @@ def _tensors(value: Any, deep: int | None = None) -> Iterator[torch.Tensor]:
         held = value if isinstance(value, (list, tuple, Mapping)) else getattr(value, "__dict__", ()) if deep else ()
         for each in held.values() if isinstance(held, Mapping) else held:
             yield from _tensors(each, deep and deep - 1)
+
+
+def living(parts: Iterable[Callable[[], Any]]) -> list[Any]:
+    """What these weak references have, but for what is gone."""
+    return [each for part in parts if (each := part()) is not None]
 
 
 def remove(handles: list[Any]) -> None:

@@ -8,6 +8,7 @@ sums in buckets are kept, so that the look needs 16 MB at once, whatever the mod
 
 from __future__ import annotations
 
+import weakref
 from contextlib import suppress
 from functools import partial
 from typing import Any, Callable, Iterable, Sequence
@@ -18,7 +19,7 @@ from gpu_runner_inside.benchmark.proof import checksum
 from gpu_runner_inside.benchmark.torch_checksum import checksum_of, values_of
 from gpu_runner_inside.meter import optimizer_steps
 from gpu_runner_inside.meter.reduction import BUCKETS
-from gpu_runner_inside.meter.torch_passes import compiles_backward, is_compiling, untraced
+from gpu_runner_inside.meter.torch_passes import compiles_backward, is_compiling, living, untraced
 
 WHOLE = "ZeroRedundancyOptimizer"
 _MOST_LOOKS = 20  # steps that may have gradients that are not finite (a loss scale that is still too large)
@@ -29,37 +30,37 @@ class _Whole:
     """A parameter that every rank has whole."""
 
     def __init__(self, parameter: torch.Tensor) -> None:
-        self.parameter = parameter
+        self.parameter: Any = weakref.ref(parameter)  # here and below: it is the optimizer that keeps it alive
 
     def watch(self, look: Callable[[torch.Tensor], None], handles: list[Any]) -> None:
-        handles.append(self.parameter.register_hook(look))
+        handles.append(self.parameter().register_hook(look))
 
     def gradient(self) -> torch.Tensor | None:
-        return self.parameter.grad
+        return self.parameter().grad
 
     def part(self) -> tuple[int, int]:
-        return 0, self.parameter.numel()
+        return 0, self.parameter().numel()
 
 
 class _Flat:
     """The flat parameter of a unit of FSDP1."""
 
     def __init__(self, handle: Any) -> None:
-        self._handle = handle
+        self._handle: Any = weakref.ref(handle)
 
     def watch(self, look: Callable[[torch.Tensor], None], handles: list[Any]) -> None:
-        handles.append(self._handle.flat_param.register_hook(look))
+        handles.append(self._handle().flat_param.register_hook(look))
 
     def gradient(self) -> torch.Tensor | None:
-        found: torch.Tensor | None = self._handle.sharded_grad
+        found: torch.Tensor | None = self._handle().sharded_grad
         return found
 
     def part(self) -> tuple[int, int]:
-        length = int(self._handle.flat_param._sharded_size.numel())
-        return (int(self._handle.rank) * length if self._handle.uses_sharded_strategy else 0), length
+        length = int(self._handle().flat_param._sharded_size.numel())
+        return (int(self._handle().rank) * length if self._handle().uses_sharded_strategy else 0), length
 
     def gathered(self) -> torch.Tensor:
-        handle = self._handle
+        handle = self._handle()
         own = handle.flat_param.detach().contiguous()
         if not handle.uses_sharded_strategy:
             return own
@@ -74,7 +75,9 @@ class _Divided:
     """
 
     def __init__(self, parameter: Any, places: Sequence[tuple[Any, str]], modules: Sequence[Any]) -> None:
-        self._parameter, self._places, self._modules = parameter, places, modules
+        self._parameter: Any = weakref.ref(parameter)
+        self._places = [(weakref.ref(owner), name) for owner, name in places]
+        self._modules = [*map(weakref.ref, modules)]
 
     def watch(self, look: Callable[[torch.Tensor], None], handles: list[Any]) -> None:
         hooked: list[torch.Tensor] = []  # kept, so that no other tensor gets the identity of one
@@ -83,7 +86,7 @@ class _Divided:
             if is_compiling():  # nothing of it may be in what the script compiles
                 return
             for owner, name in self._places:
-                whole = owner._parameters.get(name)
+                whole = getattr(owner(), "_parameters", {}).get(name)
                 if (
                     whole is None
                     or not whole.requires_grad
@@ -94,10 +97,10 @@ class _Divided:
                 hooked.append(whole)
                 handles.append(whole.register_hook(look))
 
-        handles += [module.register_forward_pre_hook(before_forward) for module in self._modules]
+        handles += [module.register_forward_pre_hook(before_forward) for module in living(self._modules)]
 
     def gradient(self) -> torch.Tensor | None:
-        gradient = self._parameter.grad
+        gradient = self._parameter().grad
         return None if gradient is None else gradient.to_local()
 
     def part(self) -> tuple[int, int]:
@@ -109,7 +112,7 @@ class _Divided:
         from torch.distributed.tensor import Shard
         from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
-        placed = self._parameter
+        placed = self._parameter()
         divisions = [each for each in placed.placements if not each.is_replicate()]
         if any(type(each) is not Shard or each.dim != 0 for each in divisions) or len(divisions) > 1:
             raise ValueError(f"placements {placed.placements}")
@@ -120,7 +123,7 @@ class _Divided:
         return int(offset[0]) * row, int(shape[0]) * row
 
     def gathered(self) -> torch.Tensor:
-        whole: torch.Tensor = self._parameter.detach().full_tensor()
+        whole: torch.Tensor = self._parameter().detach().full_tensor()
         return whole
 
 
@@ -186,7 +189,7 @@ class ReductionLook:
                 begin, length = tensor.part()
                 whole = _in_buckets(flat, 0)
                 part = whole if length == flat.numel() else _in_buckets(flat[begin : begin + length], begin)
-                if isinstance(tensor, _Whole) and self._versions.get(id(tensor)) == tensor.parameter._version:
+                if isinstance(tensor, _Whole) and self._versions.get(id(tensor)) == tensor.parameter()._version:
                     self._stepped.pop(id(tensor), None)  # a pass within the step, by its closure: it gets more
                 before = self._own.get(id(tensor))
                 if before is None or (isinstance(tensor, _Whole) and tensor.gradient() is None):  # none to add to
@@ -204,13 +207,13 @@ class ReductionLook:
             held = {id(each) for group in optimizer.param_groups for each in group["params"]}
             for tensor in self._tensors:
                 if isinstance(tensor, _Whole):
-                    if id(tensor.parameter) not in held:
+                    if id(tensor.parameter()) not in held:
                         continue
-                    self._versions[id(tensor)] = tensor.parameter._version
+                    self._versions[id(tensor)] = tensor.parameter()._version
                 if self._own:
                     self._reduced(tensor)
-                elif isinstance(tensor, _Whole) and self._is_alone() and tensor.parameter.grad is not None:
-                    self._given[id(tensor)] = _in_buckets(values_of(tensor.parameter.grad).reshape(-1), 0)
+                elif isinstance(tensor, _Whole) and self._is_alone() and tensor.parameter().grad is not None:
+                    self._given[id(tensor)] = _in_buckets(values_of(tensor.parameter().grad).reshape(-1), 0)
         except Exception:  # not examined
             self._possible = False
 

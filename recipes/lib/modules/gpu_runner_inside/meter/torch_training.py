@@ -32,6 +32,7 @@ from gpu_runner_inside.meter.torch_passes import (
     backward_task,
     compiles_backward,
     is_within_another,
+    living,
     local,
     modules_of,
     outermost,
@@ -132,10 +133,11 @@ class TorchTraining:
     """
 
     def __init__(self, model: Any, parameters: Sequence[torch.Tensor], optimizer: Any = None, others: Any = ()) -> None:
-        self.parameters = list(parameters)
+        self._parameters = [*map(weakref.ref, parameters)]  # as the models, kept alive as long as the optimizer is
+        self._models = [weakref.ref(each) for each in (model, *others) if each is not None]
+        self._kept: list[Any] = []
         self.sharded = _sharding_of(model, self.parameters) or divides(optimizer)
         self.name = "" if model is None else type(getattr(model, "module", model)).__name__
-        self._model, self._others = model, others
         self._passes: Passes | None = None
         self._watch: Callable[[], Passes] | None = None
         self._kind_of_optimizer = "" if self.sharded else torch_model.of_optimizer(optimizer)
@@ -146,8 +148,7 @@ class TorchTraining:
         self.trained_beside = self._steps_beside = 0
         self._optimizer, self._has_stepped = id(optimizer), False  # not kept alive; in this step
         self._alive: Callable[[], Any] = lambda: None
-        with suppress(TypeError):  # none, or one that takes no weak reference
-            self._alive = weakref.ref(optimizer)
+        self.follow(optimizer)
         self._held = set() if optimizer is None else {id(each) for each in optimizer_steps.parameters_of(optimizer)}
         self._own: set[int] | None = None  # its parameters, from the warm-up's end on
         self._is_beside: Any = weakref.WeakKeyDictionary()  # optimizer -> whether it steps others, too
@@ -159,6 +160,21 @@ class TorchTraining:
         if self.parameters and not self.sharded:
             with suppress(ImportError):  # torch before 2.0
                 self._stepped = optimizer_steps.before(self._before_step)
+
+    @property
+    def parameters(self) -> list[Any]:
+        """Those that the proof compares."""
+        return living(self._parameters)
+
+    @property
+    def _model(self) -> Any:
+        return next(iter(living(self._models)), None)
+
+    def follow(self, optimizer: Any) -> None:
+        """This one trains. When it is gone, nothing of the model is kept: the program may want the memory."""
+        kept = self._kept = [*self.parameters, *living(self._models)]
+        with suppress(TypeError):  # none, or one that takes no weak reference
+            self._alive = weakref.ref(optimizer, lambda _gone: kept.clear())
 
     @property
     def gradients(self) -> str | None:
@@ -218,7 +234,8 @@ class TorchTraining:
             if id(each) not in self._covered and isinstance(each, torch.nn.Parameter):
                 self._covered.add(id(each))
                 if is_own:
-                    self.parameters.append(each)
+                    self._parameters.append(weakref.ref(each))
+                    self._kept.append(each)
                 else:
                     self.trained_beside += each.numel()
         self._held = held if is_own else self._held
@@ -239,9 +256,8 @@ class TorchTraining:
         """Call ``began`` at the begin of each of the model's forward passes in training, from the next step on: what
         torch.compile compiles is compiled then, and no hook of ours is in it. Others: as of torch_passes.Passes.
         """
-        if self._model is not None:
+        if models := living(self._models):
             hidden = self.sharded == DEEPSPEED
-            models = [self._model, *self._others]
             options = {"hidden": hidden, "whole": not self.sharded, "tokens": tokens}
             self._watch = partial(Passes, models, self.parameters, began, **options)
 
@@ -322,7 +338,8 @@ class TorchTraining:
         """The same after the window, with what the optimizer was given in it."""
         if (optimizer := self._alive()) is not None and not self.sharded:
             known = {id(each) for each in self.parameters}
-            self.parameters += [each for each in optimizer_steps.parameters_of(optimizer) if id(each) not in known]
+            held = optimizer_steps.parameters_of(optimizer)
+            self._parameters += [weakref.ref(each) for each in held if id(each) not in known]
         return self.parameters_checksum()
 
     def all_finite(self) -> bool:
