@@ -21,7 +21,7 @@ import click
 from runner import __version__
 from runner.core.errors import Exit, InfrastructureError, RefusedError, RunnerError, UsageError
 from runner.core.invocation import PROGRAM
-from runner.core.text import instead, printable
+from runner.core.text import instead, plain
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -238,7 +238,7 @@ def _shown(message: str) -> str:
     """A message that quotes what a file or a person wrote: without passwords, and without control characters."""
     from runner.core.hide import hidden
 
-    return printable(hidden(message), keep="\n\t")
+    return plain(hidden(message), keep="\n\t")
 
 
 def _document(error: RunnerError, words: Sequence[str]) -> int:
