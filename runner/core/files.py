@@ -122,6 +122,14 @@ def way_out(directory: Path, whose: str) -> str:
     return f"or its owner closes it: chmod +t {shlex.quote(place[1] if place else str(directory))}"
 
 
+def of_file(path: Path) -> tuple[str, str]:
+    """Whose place a file is in, for the end of a message, and the end of a fix, where it ``may_be_strangers``."""
+    with suppress(OSError, RuntimeError):
+        if whose := exchangeable_by(path, used=True):
+            return f": it is {whose}", way_out(path, whose)
+    return "", TRUSTS
+
+
 def is_first_come(directory: Path) -> bool:
     """Whether a stranger has put the directory there, one above it, or a link on the way, as all may write to that
     place, or those of the login's group; also where that cannot be looked at.

@@ -973,6 +973,20 @@ def test_a_place_of_the_logins_group_is_one_of_all(mode: int, place: Path, monke
     monkeypatch.setenv("RUNNER_STATE", str(group_place))
     assert "could be another user's" in outcome_as(ALICE, paths.state_dir, groups=(GROUP,)).what
     assert f"RUNNER_TRUST=@{GROUP} trusts them" in outcome_as(ALICE, paths.state_dir, groups=(GROUP,)).fix
+    if not mode & 0o1000:
+        place_of_file = owned(group_place / "hers", ALICE)
+        (place_of_file / "bin").mkdir()
+        (place_of_file / "bin/python3").symlink_to("/usr/bin/python3")
+        (place_of_file / "config.yaml").touch()
+        monkeypatch.setenv("RUNNER_CONFIG", str(place_of_file / "config.yaml"))
+        for read in (paths.config_file, partial(environments.environment_of_directory, place_of_file)):
+            refused = outcome_as(ALICE, read, groups=(GROUP,))
+            assert f"your login's group's ({GROUP})" in refused.what
+            assert refused.fix.endswith(f"; RUNNER_TRUST=@{GROUP} trusts them")
+            monkeypatch.setenv("RUNNER_TRUST", f"@{GROUP}")
+            assert "group's" not in outcome_as(ALICE, read, groups=(GROUP,)).what
+            monkeypatch.delenv("RUNNER_TRUST")
+        monkeypatch.delenv("RUNNER_CONFIG")
     assert "modules of others" in outcome_as(ALICE, check_kernels, group_place, groups=(GROUP,)).what
     assert run_as(ALICE, environments.beside, group_place / "x", ".conda", groups=(GROUP,)) == group_place / "x/.conda"
 
@@ -1135,6 +1149,7 @@ def test_no_link_of_a_stranger_leads_to_where_things_are_kept(place: Path, monke
             monkeypatch.setenv(variable, str(own_file))
             what = outcome_as(ALICE, read).what
             assert ("these settings are another user's" in what) == (owner == CAROL)
+            assert (f"it is user {CAROL}'s" in what) == (owner == CAROL)
         monkeypatch.delenv(variable)
     (theirs := owned(shared / "closed", CAROL) / "ours.yaml").touch()
     assert "these settings are another user's" in outcome_as(ALICE, read_config, theirs).what, "opened for the reading"
