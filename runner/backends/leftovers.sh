@@ -10,29 +10,37 @@ enroot_data() {
 
 # Whether no other user can exchange what is in a directory, or lead it elsewhere: it is root's or this user's; so are
 # those above it and the links on the way, or they are the system's (login.defs), of a user whom RUNNER_TRUST names, or of
-# a project (others may write neither there nor above it, and it has a group of the user's). All may write, too, where
-# the login's group may, unless it is the user's alone, or RUNNER_TRUST has it (@GROUP). In a container of an ordinary
-# user, root and strangers look the same.
+# a project (others may write neither there nor above it, and it has a group of the user's that is none of the system's,
+# or the place above gives it one). All may write, too, where the login's group may, unless it is the user's alone, or
+# that of Debian's `users`. RUNNER_TRUST makes one a project's (@GROUP). In a container of an ordinary user, root and
+# strangers look the same.
 is_own() {
-  local at first count above login name rest target unknown=0 system users project=() given trusted open=(-perm -0002)
+  local at first count above login rest target unknown=0 system users all=() project=() given trusted open=(-perm -0002)
   read -r first _ count </proc/self/uid_map
   [ "$first$count" = 04294967295 ] || unknown=$(cat /proc/sys/kernel/overflowuid)
   case $(stat -L -c %u -- "$1") in 0 | "$unknown" | "$(id -u)") ;; *) return 1 ;; esac
   system=$(awk '$1 == "UID_MIN" { print $2 }' /etc/login.defs)
-  users=(-user 0 -o -user "$unknown" -o -user "$(id -u)" -o -uid "-${system:-1000}")
+  : "${system:=1000}"
+  users=(-user 0 -o -user "$unknown" -o -user "$(id -u)" -o -uid "-$system")
   for at in $(tr , " " <<<"${RUNNER_TRUST:-}"); do
-    case $at in *[!0-9]*) id -- "$at" >/dev/null || continue ;; esac # a number needs no name
-    users+=(-o -user "$at")
+    case $at in # a number needs no name
+      @*[!0-9]*) at=@$(getent group -- "${at#@}" | cut -d: -f3) ;;
+      @*) ;;
+      *[!0-9]*) id -- "$at" >/dev/null || continue ;;
+    esac
+    case $at in @) ;; @*) project+=(-o -group "${at#@}") ;; *) users+=(-o -user "$at") ;; esac
   done
   # Without a name here, as in many containers, the login's group is not known.
   if login=$(id -g -- "$(id -un)"); then
-    name=$(id -gn -- "$(id -un)") || name=
-    case ,${RUNNER_TRUST:-}, in *,@"$name",* | *,@"$login",*) login= ;; esac
-    for at in $(id -G); do [ "$at" = "$login" ] || project+=(-o -group "$at"); done
-    [ -z "$login" ] || [ "$name" = "$(id -un)" ] || open+=(-o -perm -0020 -group "$login" ! -user "$(id -u)")
+    [ "$(id -gn -- "$(id -un)")" = "$(id -un)" ] || all=(-o -group "$login")
+    for at in $(id -G); do
+      [ "$at" != "$(getent group users | cut -d: -f3)" ] || all+=(-o -group "$at")
+      [ "$at" = "$login" ] || [ "$at" -lt "$system" ] || project+=(-o -group "$at")
+    done
+    open+=(-o -perm -0020 ! -user "$(id -u)" '(' -name '' "${all[@]}" ')' ! '(' -name '' "${project[@]}" ')')
   fi
   # One of another group may have moved it there from where all get the group.
-  given=(-perm -0020 -gid +999 ! -user "$(id -u)" ! '(' -name '' "${project[@]}" ')')
+  given=(-perm -0020 -gid "+$((system - 1))" ! -user "$(id -u)" ! '(' -name '' "${project[@]}" ')')
   at='' rest=$(realpath -s -- "$1")/
   for _ in {1..1000}; do # directories and links by which it is found: links may lead in circles
     [ -n "$rest" ] || return 0
@@ -40,6 +48,7 @@ is_own() {
     case $at in */ | */.) at=$above && continue ;; */..) at=${above%/*} && continue ;; esac
     trusted=("${project[@]}")
     [ -z "$(find "${above:-/}" -maxdepth 0 '(' "${open[@]}" -o "${given[@]}" ')')" ] || trusted=()
+    [ -z "$(find "${above:-/}" -maxdepth 0 -perm -0020 '(' -name '' "${trusted[@]}" ')')" ] || trusted+=(-o -true)
     [ -n "$(find "$at" -maxdepth 0 '(' -type l -o ! '(' "${open[@]}" ')' -o -perm -1000 ')' '(' "${users[@]}" \
       -o -type d ! -perm -0002 '(' -name '' "${trusted[@]}" ')' ')')" ] || return
     [ -L "$at" ] || continue

@@ -15,20 +15,29 @@ for each in "$base" "$base/.." "$base/../.."; do
 done
 # Above it as exchangeable_by of runner/core/files.py has it, which is not here yet.
 first=$(awk '$1 == "UID_MIN" { print $2 }' /etc/login.defs 2>/dev/null || true)
+first=${first:-1000}
 groups=
 users=
 for each in $(echo "${RUNNER_TRUST:-}" | tr , ' '); do
-    case $each in *[!0-9]*) id "$each" >/dev/null 2>&1 || continue ;; esac # a number needs no name
-    users="$users -o -user $each"
+    case $each in # a number needs no name
+    @*[!0-9]*) each=@$(getent group "${each#@}" 2>/dev/null | cut -d: -f3) ;;
+    @*) ;;
+    *[!0-9]*) id "$each" >/dev/null 2>&1 || continue ;;
+    esac
+    case $each in @) ;; @*) groups="$groups -o -group ${each#@}" ;; *) users="$users -o -user $each" ;; esac
 done
 open='-perm -o=w'
 if login=$(id -g "$(id -un 2>/dev/null)" 2>/dev/null); then # `id -g` may be of newgrp(1)
-    name=$(id -gn "$(id -un)" 2>/dev/null) || name=
-    case ,${RUNNER_TRUST:-}, in *,@"$name",* | *,@"$login",*) login= ;; esac
-    for each in $(id -G); do [ "$each" = "$login" ] || groups="$groups -o -group $each"; done
-    [ -z "$login" ] || [ "$name" = "$(id -un)" ] || open="$open -o -perm -g=w -group $login ! -user $own"
+    all=
+    [ "$(id -gn "$(id -un)" 2>/dev/null || true)" = "$(id -un)" ] || all="-o -group $login"
+    for each in $(id -G); do
+        [ "$each" != "$(getent group users 2>/dev/null | cut -d: -f3)" ] || all="$all -o -group $each"
+        [ "$each" = "$login" ] || [ "$each" -lt "$first" ] || groups="$groups -o -group $each"
+    done
+    open="$open -o -perm -g=w ! -user $own ( -name . $all ) ! ( -name . $groups )"
 fi
-given="-perm -g=w -gid +999 ! -user $own ! ( -name / $groups )" # one of another group may have moved it there
+# One of another group may have moved it there.
+given="-perm -g=w -gid +$((first - 1)) ! -user $own ! ( -name / $groups )"
 each=$base
 while [ "$each" ]; do
     above=${each%/*}
@@ -36,8 +45,10 @@ while [ "$each" ]; do
     # shellcheck disable=SC2086  # words of find
     [ -z "$(find "${above:-/}" -prune '(' $open -o $given ')')" ] || of=
     # shellcheck disable=SC2086
+    [ -z "$(find "${above:-/}" -prune -perm -g=w '(' -name . $of ')')" ] || of='-o -prune'
+    # shellcheck disable=SC2086
     [ "$(find "$each" -prune '(' ! '(' $open ')' -o -perm -1000 ')' \
-        '(' -user "$own" $users -o -uid "-${first:-1000}" -o ! -perm -o=w '(' -name "" $of ')' ')')" ] || {
+        '(' -user "$own" $users -o -uid "-$first" -o ! -perm -o=w '(' -name "" $of ')' ')')" ] || {
         echo "error: others could exchange what is in $each; set XDG_CACHE_HOME to another directory of yours, or" \
             "export RUNNER_TRUST=NAME or RUNNER_TRUST=@GROUP in a start-up file of your shell there" >&2
         exit 4

@@ -25,7 +25,6 @@ _LOCAL = frozenset((
     0x3153464A, 0x52654973, 0xCA451A4E, 0xF15F,  # jfs, reiserfs, bcachefs, ecryptfs
 ))  # fmt: skip
 TRUSTS = "RUNNER_TRUST=NAME,... trusts accounts of the site"  # the end of a fix (exchangeable_by)
-_FIRST_GROUP = 1000  # of people; who has one of the system is trusted with what is put into its directories
 _STATFS_BYTES = 256  # struct statfs has 120 (x86-64, arm64); f_type comes first, a long
 _ATTEMPTS = 5
 _MOST_ON_THE_WAY = 1000  # names: links may lead in circles
@@ -123,6 +122,14 @@ def way_out(directory: Path, whose: str) -> str:
     return f"or its owner closes it: chmod +t {shlex.quote(place[1] if place else str(directory))}"
 
 
+def of_file(path: Path) -> tuple[str, str]:
+    """Whose place a file is in, for the end of a message, and the end of a fix, where it ``may_be_strangers``."""
+    with suppress(OSError, RuntimeError):
+        if whose := exchangeable_by(path, used=True):
+            return f": it is {whose}", way_out(path, whose)
+    return "", TRUSTS
+
+
 def is_first_come(directory: Path) -> bool:
     """Whether a stranger has put the directory there, one above it, or a link on the way, as all may write to that
     place, or those of the login's group; also where that cannot be looked at.
@@ -169,7 +176,9 @@ def others_may_write(status: os.stat_result) -> bool:
 
 
 def _all_may_write(status: os.stat_result) -> bool:
-    """Or those of the login's group; not of one that is this user's alone: it has the same name (useradd(8))."""
+    """Or those of the login's group, or of Debian's ``users``; not of one that is this user's alone: it has the same
+    name (useradd(8)).
+    """
     if status.st_mode & stat.S_IWOTH or not status.st_mode & stat.S_IWGRP:
         return bool(status.st_mode & stat.S_IWOTH)
     import grp
@@ -177,10 +186,13 @@ def _all_may_write(status: os.stat_result) -> bool:
 
     of_login = {os.getegid(), *os.getgroups()}
     with suppress(KeyError):
-        user = pwd.getpwuid(os.geteuid())
-        of_login.add(user.pw_gid)  # also where newgrp(1) took it away
-        if grp.getgrgid(status.st_gid).gr_name == user.pw_name:
+        mine, user = of_login, pwd.getpwuid(os.geteuid())
+        of_login = {user.pw_gid}  # also where newgrp(1) took it away
+        name = grp.getgrgid(status.st_gid).gr_name
+        if name == user.pw_name:
             return False
+        if name == "users":
+            of_login |= mine
     return status.st_gid in of_login - _trusted()[2]
 
 
@@ -205,10 +217,11 @@ def is_strangers(status: os.stat_result, above: os.stat_result, *, by_place: boo
         return False
     # In a container of an ordinary user, root and strangers look the same.
     is_closed = not status.st_mode & stat.S_IWOTH and not _all_may_write(above)
-    mine = _trusted()[2]
+    first, _, mine = _trusted()
     groups = {status.st_gid, *((above.st_gid,) if above.st_mode & stat.S_IWGRP else ())}  # who could have put it there
-    # Of another group's directory: one of theirs may have moved it there from where all get the group.
-    is_others = above.st_gid not in mine and above.st_gid >= _FIRST_GROUP and above.st_uid != os.geteuid()
+    # Of another group's directory: one of theirs may have moved it there from where all get the group. Who has a group
+    # of the system is trusted with what is put into its directories.
+    is_others = above.st_gid not in mine and above.st_gid >= first and above.st_uid != os.geteuid()
     is_given = above.st_mode & stat.S_IWGRP and is_others
     of_project = is_closed and not is_given and not groups.isdisjoint(mine)
     return not (by_place and (status.st_uid == unmapped_user() or of_project))
@@ -244,7 +257,8 @@ def _way(path: Path) -> list[Path]:
 
 def _trusted() -> tuple[int, frozenset[int], frozenset[int]]:
     """The first id that is no system account's (login.defs(5)), the users that RUNNER_TRUST names, and the groups that
-    this user was put into, none where the login's own is not known, or that it names as ``@GROUP``.
+    this user was put into, none where the login's own is not known, or that it names as ``@GROUP``. A group of the
+    system is no project's: all may be in it.
     """
     import grp
     import pwd  # few have another owner above
@@ -254,7 +268,8 @@ def _trusted() -> tuple[int, frozenset[int], frozenset[int]]:
         lines = map(str.split, Path("/etc/login.defs").read_text("utf-8", "replace").splitlines())
         first = int(next(line[1] for line in lines if line[:1] == ["UID_MIN"] and line[1:]))
     with suppress(KeyError):
-        groups = frozenset((os.getegid(), *os.getgroups())) - {pwd.getpwuid(os.geteuid()).pw_gid}
+        mine = frozenset(each for each in (os.getegid(), *os.getgroups()) if each >= first)
+        groups = mine - {pwd.getpwuid(os.geteuid()).pw_gid}
     for name in filter(None, os.environ.get("RUNNER_TRUST", "").split(",")):
         with suppress(KeyError):
             if name.startswith("@"):

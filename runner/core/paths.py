@@ -78,8 +78,9 @@ def check_settings(file: Path) -> Path:
     have become another user's, as in a scratch that is emptied, or may before it is read, as one that is closed.
     """
     if files.may_be_strangers(file):
+        whose, way_out = files.of_file(file)
         what = "these settings are another user's, or may become so, where all may write, or cannot be looked at"
-        raise RefusedError(what, where=str(file), fix=f"name one of your own; {files.TRUSTS}")
+        raise RefusedError(f"{what}{whose}", where=str(file), fix=f"name one of your own; {way_out}")
     return file
 
 

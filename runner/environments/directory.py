@@ -68,8 +68,9 @@ def environment_of_directory(root: Path) -> Environment | None:
     if not os.access(python, os.X_OK):
         return None
     if root.stat().st_uid == os.geteuid() and files.may_be_strangers(python):  # a colleague's is as it is named
-        what = "it leads to where all may write, to what may be another user's by now"
-        fix = f"make the environment anew, by a Python of your own; {files.TRUSTS}"
+        whose, way_out = files.of_file(python)
+        what = f"it leads to where all may write, to what may be another user's by now{whose}"
+        fix = f"make the environment anew, in a place of your own and by a Python of your own; {way_out}"
         raise RefusedError(what, where=str(python), fix=fix)
     prefix, version = _answer(python)
     return _of(root, version) if os.path.realpath(prefix) == os.path.realpath(root) else None
@@ -211,9 +212,9 @@ def check_setup(setup: Setup, lines: Iterable[Iterable[str]] = ()) -> None:
         if is_data and not _OF_CODE.match(word) and login not in path.parts:
             continue
         if _is_open(path) or (files.is_first_come(path) if is_data else files.may_be_strangers(path)):
-            whose = files.exchangeable_by(path, used=True)
-            fix = f"name one of your own in the site's setup; {files.way_out(path, whose) if whose else files.TRUSTS}"
-            raise RefusedError("what is there runs as you, and may be another user's", where=str(path), fix=fix)
+            whose, way_out = files.of_file(path)
+            what = f"what is there runs as you, and may be another user's{whose}"
+            raise RefusedError(what, where=str(path), fix=f"name one of your own in the site's setup; {way_out}")
 
 
 def beside(root: Path, name: str) -> Path:

@@ -147,6 +147,8 @@ class _Submission(_File[Submitted]):
 
     def __get__(self, run: Run, owner: type[Run]) -> Submitted | None:
         record = super().__get__(run, owner)
+        if record:  # a stranger's could be another server's (of PBS, ID@SERVER), or an option
+            record = msgspec.structs.replace(record, job_id=plain_job_id(record.job_id))
         if record and record.place and not (record.job_id or (Path(record.place).parent / SCRIPT).is_file()):
             return msgspec.structs.replace(record, refused=record.refused or "its array was not submitted")
         if record is None or not record.by_attempt:

@@ -52,6 +52,8 @@ pip download --only-binary :all: --require-hashes -r requirements.lock --dest "$
     refuse "its packages could not be fetched" "PIP_INDEX_URL=URL, or PIP_NO_INDEX=1 PIP_FIND_LINKS=DIR: docs/security.md"
 pip install --no-index --find-links "$packages" --upgrade pip "${FROM:-$PWD}"
 pip uninstall --yes setuptools 2>/dev/null # the interpreter's own copy, which need not be new
+# It imports nothing from where it is called, which an empty part of PYTHONPATH names (a long path's has /bin/sh here).
+sed -i '1s/^#!.*python[0-9.]*$/& -I/' "$target/python/bin/gpu-runner"
 ln -s ../python/bin/gpu-runner "$target/bin/gpu-runner"
 
 completion() {

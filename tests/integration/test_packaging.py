@@ -139,3 +139,8 @@ def test_an_administrators_installation_serves_every_user_when_the_checkout_is_g
             user = (*become(uid, reads=True), target / "bin/gpu-runner", "--version")  # reads: this Python, of a home
             assert target.name in ran(user, cwd="/", env={"PATH": "/usr/bin:/bin", "HOME": str(place)}).out
             assert "Permission denied" in ran((*become(uid), "touch", target / "x"), code=1).err
+        (place / "gpu_runner.py").write_text("print('a stranger's')\n")
+        env = {"PATH": "/usr/bin:/bin", "HOME": str(place), "PYTHONPATH": ":/opt/x"}
+        for words in ((target / "bin/gpu-runner",), (target / "python/bin/python", "-I", "-m", "runner")):
+            assert target.name in ran((*words, "--version"), cwd=place, env=env).out
+        assert "stranger" not in ran((target / "bin/gpu-runner", "--version"), cwd=place, env=env).out

@@ -973,6 +973,20 @@ def test_a_place_of_the_logins_group_is_one_of_all(mode: int, place: Path, monke
     monkeypatch.setenv("RUNNER_STATE", str(group_place))
     assert "could be another user's" in outcome_as(ALICE, paths.state_dir, groups=(GROUP,)).what
     assert f"RUNNER_TRUST=@{GROUP} trusts them" in outcome_as(ALICE, paths.state_dir, groups=(GROUP,)).fix
+    if not mode & 0o1000:
+        place_of_file = owned(group_place / "hers", ALICE)
+        (place_of_file / "bin").mkdir()
+        (place_of_file / "bin/python3").symlink_to("/usr/bin/python3")
+        (place_of_file / "config.yaml").touch()
+        monkeypatch.setenv("RUNNER_CONFIG", str(place_of_file / "config.yaml"))
+        for read in (paths.config_file, partial(environments.environment_of_directory, place_of_file)):
+            refused = outcome_as(ALICE, read, groups=(GROUP,))
+            assert f"your login's group's ({GROUP})" in refused.what
+            assert refused.fix.endswith(f"; RUNNER_TRUST=@{GROUP} trusts them")
+            monkeypatch.setenv("RUNNER_TRUST", f"@{GROUP}")
+            assert "group's" not in outcome_as(ALICE, read, groups=(GROUP,)).what
+            monkeypatch.delenv("RUNNER_TRUST")
+        monkeypatch.delenv("RUNNER_CONFIG")
     assert "modules of others" in outcome_as(ALICE, check_kernels, group_place, groups=(GROUP,)).what
     assert run_as(ALICE, environments.beside, group_place / "x", ".conda", groups=(GROUP,)) == group_place / "x/.conda"
 
@@ -987,8 +1001,10 @@ def test_a_logins_group_that_is_trusted_by_its_name_is_a_projects(place: Path, m
     monkeypatch.setattr(pwd, "getpwuid", lambda _: SimpleNamespace(pw_gid=ALICE, pw_name="alice"))
     monkeypatch.setattr(grp, "getgrnam", {"lab": SimpleNamespace(gr_gid=ALICE)}.__getitem__)
     answers = f'-un) echo alice ;; "-gn "*) echo lab ;; "-g "*) echo {ALICE} ;; *) /usr/bin/id "$@" ;;'
-    named.write_text(f"#!/bin/sh\ncase $* in {answers} esac\n")
-    named.chmod(0o755)
+    answers = f'"group lab" | "group -- lab") echo lab:x:{ALICE}: ;; {answers}'
+    for answering in (named, named.with_name("getent")):
+        answering.write_text(f"#!/bin/sh\ncase $* in {answers} esac\n")
+        answering.chmod(0o755)
     for trust, trusted in (("bob,@lab", True), (f"{CAROL},@{ALICE}", True), ("@labs", False)):
         monkeypatch.setenv("RUNNER_TRUST", trust)
         assert (run_as(ALICE, files.exchangeable_by, lab) == "") == trusted
@@ -996,6 +1012,58 @@ def test_a_logins_group_that_is_trusted_by_its_name_is_a_projects(place: Path, m
             env = {"HOME": str(lab), "PATH": f"{named.parent}:/usr/bin:/bin", "RUNNER_TRUST": trust}
             done = subprocess.run([*become(ALICE), "bash", "-c", text, "bash", "none"], check=False, env=env)
             assert (done.returncode == 0) == trusted, text
+
+
+@pytest.mark.parametrize(
+    ("about", "above", "trust", "trusted"),
+    [
+        # As Debian's `users`, into which adduser puts everybody.
+        ((CAROL, 100, 0o2755), (0, 0, 0o755), "", False),
+        ((CAROL, 100, 0o2755), (0, 0, 0o755), "@users", True),
+        ((CAROL, 100, 0o2755), (0, 0, 0o755), "@100", True),
+        ((0, 100, 0o2775), (0, 0, 0o755), "", False),
+        ((0, 100, 0o2775), (0, 0, 0o755), "@users", True),
+        ((0, 50, 0o2775), (0, 0, 0o755), "", True),  # whose members the administrator chose
+        ((CAROL, 50, 0o2755), (0, 0, 0o755), "", False),
+        ((CAROL, CAROL, 0o755), (0, GROUP, 0o2770), "", True),  # the place above says whose it is
+        ((CAROL, CAROL, 0o755), (0, GROUP, 0o3777), "", False),
+    ],
+)
+def test_a_group_of_the_system_is_no_project(
+    about: tuple[int, int, int], above: tuple[int, int, int], trust: str, trusted: bool, place: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    hers = owned(owned(owned(place / "projects", 0) / "lab", CAROL) / "hers", ALICE)
+    for each, (owner, group, mode) in ((hers.parent, about), (hers.parents[1], above)):
+        os.chown(each, owner, group)
+        each.chmod(mode)
+    named, groups = owned(place / "bin", 0) / "id", (50, 100, GROUP)
+    answers = f'-un) echo alice ;; "-g "*) echo {ALICE} ;; *) /usr/bin/id "$@" ;;'
+    named.write_text(f"#!/bin/sh\ncase $* in {answers} esac\n")
+    named.chmod(0o755)
+    monkeypatch.setenv("RUNNER_TRUST", trust)
+    monkeypatch.setattr(pwd, "getpwuid", lambda _: SimpleNamespace(pw_gid=ALICE, pw_name="alice"))
+    whose = run_as(ALICE, files.exchangeable_by, hers, groups=groups)
+    assert (whose == "") == trusted
+    if about[:2] == (0, 100) and not trusted:
+        assert files.way_out(hers, whose) == "RUNNER_TRUST=@users trusts them"
+    assert (not run_as(ALICE, serve._of_strangers, str(hers), groups=groups)) == trusted
+    for text in (f'. {LEFTOVERS} && is_own "$HOME"', (SHELL / "cli/remote.sh").read_text()):
+        member = [*become(ALICE, groups=groups), "bash", "-c", text, "bash", "none"]
+        env = {"HOME": str(hers), "PATH": f"{named.parent}:/usr/bin:/bin", "RUNNER_TRUST": trust}
+        assert (subprocess.run(member, check=False, env=env).returncode == 0) == trusted, text
+    if about[0] == CAROL and about[1] < GROUP:
+        assert run_as(ALICE, caches.safe_place, {"TMPDIR": str(hers)}, groups=groups) == "/tmp"
+
+
+def test_a_users_private_group_keeps_no_kernel_from_starting(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = owned(owned(place / "scratch", 0, 0o755) / "code", ALICE)
+    os.chown(code.parent, 0, ALICE)
+    code.parent.chmod(0o2770)
+    monkeypatch.setattr(pwd, "getpwuid", lambda _: SimpleNamespace(pw_gid=ALICE, pw_name="alice"))
+    for name, is_open in (("alice", False), ("all", True)):
+        monkeypatch.setattr(grp, "getgrgid", lambda _, name=name: SimpleNamespace(gr_name=name))
+        assert bool(run_as(ALICE, serve._of_strangers, str(code))) == is_open
 
 
 def test_cells_of_notebooks_import_from_a_teams_directory_and_no_strangers(
@@ -1081,6 +1149,7 @@ def test_no_link_of_a_stranger_leads_to_where_things_are_kept(place: Path, monke
             monkeypatch.setenv(variable, str(own_file))
             what = outcome_as(ALICE, read).what
             assert ("these settings are another user's" in what) == (owner == CAROL)
+            assert (f"it is user {CAROL}'s" in what) == (owner == CAROL)
         monkeypatch.delenv(variable)
     (theirs := owned(shared / "closed", CAROL) / "ours.yaml").touch()
     assert "these settings are another user's" in outcome_as(ALICE, read_config, theirs).what, "opened for the reading"

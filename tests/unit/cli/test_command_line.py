@@ -12,7 +12,8 @@ from pathlib import Path
 import click
 import pytest
 
-from runner.cli import VERBS, cli, run
+from runner.cli import VERBS, cli, main, run
+from runner.core import process
 from runner.core.errors import Exit
 from runner.jobs.directory import index
 from tests.support.commands import Call
@@ -388,3 +389,20 @@ def test_a_script_that_is_not_there_waits_in_no_queue(call: Call) -> None:
     for verb in (["submit"], ["scale", "--same-nodes"], ["scale"]):
         assert "there is no file trian.py in this directory" in call(*verb, *rest, code=Exit.USAGE).err
         assert not Path("runs").exists() or verb[0] == "scale"
+
+
+@pytest.mark.parametrize(
+    ("path", "left"),
+    [(":/usr/bin:.:bin:/bin:", "/usr/bin:/bin"), ("", "/usr/bin:/bin"), ("bin", "/usr/bin:/bin"), ("/opt/x", "/opt/x")],
+)
+def test_no_program_is_looked_for_by_the_working_directory(
+    path: str, left: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by ``PATH=$PATH:``."""
+    monkeypatch.setenv("PATH", path)
+    with pytest.raises(SystemExit):
+        main(["--version"])
+    assert os.environ["PATH"] == left
+    (tmp_path / "of-a-stranger").touch(0o755)
+    monkeypatch.chdir(tmp_path)
+    assert process.find("of-a-stranger") is None

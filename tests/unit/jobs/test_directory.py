@@ -15,7 +15,7 @@ from runner.core.errors import UsageError
 from runner.jobs import directory
 from runner.jobs.directory import Run
 from runner.jobs.facts import shown_run
-from runner.model.job import JobState, NodeShare
+from runner.model.job import JobState, NodeShare, Submitted
 from runner.model.records import StartRecord
 from tests.support.evidence import start
 from tests.support.plans import PLAN
@@ -82,6 +82,14 @@ def test_what_is_missing_or_damaged_is_none(run: Run) -> None:
         run.needed_plan()
     with pytest.raises(UsageError, match="no recorded command line"):
         run.needed_command()
+
+
+@pytest.mark.parametrize("job", ["12", "12_3", "12+1", "12[]", "12[4].pbs-1.site", "12.pbs", "4242.123456.7ea6bc94"])
+def test_a_recorded_job_id_is_one_that_a_client_takes_for_a_jobs(run: Run, job: str) -> None:
+    """An option of scontrol, or PBS's JOB@SERVER of a stranger, is none."""
+    for job_id, left in ((job, job), (f"{job}@attackers.host:15001", ""), ("-Q", ""), ("--uid=0", "")):
+        run.write(directory.JOB, Submitted("pbs", job_id, "", "0", 0.0))
+        assert run.submitted is not None and run.submitted.job_id == left
 
 
 def test_the_records_of_a_run_are_those_of_its_ranks(run: Run) -> None:

@@ -31,11 +31,10 @@ from tempfile import mkdtemp
 from typing import Any, Container
 
 from gpu_runner_inside.hold import PATIENCE_S, hold
-from gpu_runner_inside.launcher.caches import safe_place, unmapped_user
+from gpu_runner_inside.launcher.caches import first_of_people, safe_place, unmapped_user
 from gpu_runner_inside.launcher.network import free_port, resolve
 
 _POLL_S = 0.5
-_FIRST_GROUP = 1000  # of people; who has one of the system is trusted with what is put into its directories
 _LONGEST_PLACE = 107 - len("/serve-12345678/kernel-12345678-1234-1234-1234-123456789012-ipc-99")
 # What lies in the directory where the job starts may be another user's, and is no module of the server.
 _ELSEWHERE = "import os, sys; sys.path[:] = filter(None, sys.path);"
@@ -100,22 +99,22 @@ def _of_strangers(path: str) -> str:
     runner/core/files.py has it, but of whom a user namespace does not know only those above may be root. ``path``: a
     real one. Where the server started was asked outside; who may write there has made what is below.
     """
-    users, groups, login = _trusted()
+    users, groups, of_all = _trusted()
     here, unknown = os.path.realpath("."), unmapped_user()
     is_team = os.access(here, os.W_OK) and f"{path}/".startswith(f"{here}/")
     below: os.stat_result | None = None
     while path != here:
         about, above = os.lstat(path), os.lstat(os.path.dirname(path))
-        of_login = about.st_mode & stat.S_IWGRP and about.st_gid == login and about.st_uid != os.geteuid()
-        is_open = about.st_mode & stat.S_IWOTH or (of_login and login not in groups)
+        of_login = about.st_mode & stat.S_IWGRP and about.st_gid in of_all and about.st_uid != os.geteuid()
+        is_open = about.st_mode & stat.S_IWOTH or of_login
         takes_none = about.st_mode & stat.S_ISVTX and below is not None and below.st_uid in users
         if is_open and not takes_none:
             return f"others may write to {path}"
         of_group = {about.st_gid, *((above.st_gid,) if above.st_mode & stat.S_IWGRP else ())}
         is_known = about.st_uid in users or (about.st_uid == unknown and (is_team or below is not None))
-        is_others = above.st_gid not in groups and above.st_gid >= _FIRST_GROUP and above.st_uid != os.geteuid()
+        is_others = above.st_gid not in groups and above.st_gid >= first_of_people() and above.st_uid != os.geteuid()
         is_given = above.st_mode & stat.S_IWGRP and is_others
-        if not is_known and (is_given or groups.isdisjoint(of_group)):
+        if not is_known and (about.st_mode & stat.S_IWOTH or is_given or groups.isdisjoint(of_group)):
             return f"{path} is user {about.st_uid}'s"
         if path == "/":
             break
@@ -123,23 +122,28 @@ def _of_strangers(path: str) -> str:
     return ""
 
 
-def _trusted() -> tuple[Container[int], set[int], int]:
-    """Users, groups that this user was put into, and that of the login."""
-    first, login, named, groups = 1000, os.getgid(), {os.geteuid()}, {*os.getgroups()}
-    with suppress(OSError, ValueError, StopIteration):
-        lines = map(str.split, Path("/etc/login.defs").read_text("utf-8", "replace").splitlines())
-        first = int(next(line[1] for line in lines if line[:1] == ["UID_MIN"] and line[1:]))
+def _trusted() -> tuple[Container[int], set[int], set[int]]:
+    """Users, groups that this user was put into, and those that all may have: the login's, and Debian's ``users``."""
+    first, login, named, mine = first_of_people(), os.getgid(), {os.geteuid()}, {*os.getgroups()}
+    of_all = {login}
     with suppress(KeyError):
-        login = pwd.getpwuid(os.geteuid()).pw_gid
+        user = pwd.getpwuid(os.geteuid())
+        login = user.pw_gid
+        of_all = {login}
+        if grp.getgrgid(login).gr_name == user.pw_name:
+            of_all = set()  # it is this user's alone (useradd(8))
+    with suppress(KeyError):
+        of_all |= mine & {grp.getgrnam("users").gr_gid}
     with open("/proc/sys/kernel/overflowgid", encoding="ascii") as file:
-        groups -= {login, int(file.read())}  # which all have whom a user namespace does not know
+        unknown = int(file.read())  # which all have whom a user namespace does not know
+    groups = {each for each in mine - {login, unknown} if each >= first}
     for name in os.environ.get("RUNNER_TRUST", "").split(","):
         with suppress(KeyError):
             if name.startswith("@"):
                 groups.add(int(name[1:]) if name[1:].isdecimal() else grp.getgrnam(name[1:]).gr_gid)
             elif name:
                 named.add(int(name) if name.isdecimal() else pwd.getpwnam(name).pw_uid)
-    return {*range(first), *named}, groups, login
+    return {*range(first), *named}, groups, of_all - groups
 
 
 class Server:

@@ -150,11 +150,19 @@ def _is_kept(path: str) -> bool:
 
 
 def _project_groups() -> set[int]:
-    """None where the login's group is not known, as in many containers."""
+    """None where the login's group is not known, as in many containers; none of the system: all may be in one."""
     try:
-        return {os.getegid(), *os.getgroups()} - {pwd.getpwuid(os.geteuid()).pw_gid}
+        mine = {each for each in (os.getegid(), *os.getgroups()) if each >= first_of_people()}
+        return mine - {pwd.getpwuid(os.geteuid()).pw_gid}
     except KeyError:
         return set()
+
+
+def first_of_people() -> int:
+    """The first id that is no system account's (login.defs(5))."""
+    with suppress(OSError, ValueError, StopIteration), open("/etc/login.defs", "rb") as file:
+        return int(next(line[1] for line in map(bytes.split, file) if line[:1] == [b"UID_MIN"] and line[1:]))
+    return 1000
 
 
 def unmapped_user() -> int | None:
