@@ -141,6 +141,6 @@ def test_an_administrators_installation_serves_every_user_when_the_checkout_is_g
             assert "Permission denied" in ran((*become(uid), "touch", target / "x"), code=1).err
         (place / "gpu_runner.py").write_text("print('a stranger's')\n")
         env = {"PATH": "/usr/bin:/bin", "HOME": str(place), "PYTHONPATH": ":/opt/x"}
-        for words in ((target / "bin/gpu-runner",), (target / "python/bin/python", "-I", "-m", "runner")):
-            assert target.name in ran((*words, "--version"), cwd=place, env=env).out
-        assert "stranger" not in ran((target / "bin/gpu-runner", "--version"), cwd=place, env=env).out
+        for begun in ((target / "bin/gpu-runner",), (target / "python/bin/python", "-I", "-m", "runner")):
+            shown = ran((*begun, "--version"), cwd=place, env=env).out
+            assert target.name in shown and "stranger" not in shown
