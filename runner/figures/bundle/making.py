@@ -170,7 +170,7 @@ def make(runs: Sequence[Run], file: Path, key: Path | None = None, study: StudyT
 
 
 def _check_shown(question: bytes) -> None:
-    """Whether a study's points can be told apart in a bundle. Raises UsageError."""
+    """Refuse a study whose points a bundle would hide. Raises UsageError."""
     with suppress(ValueError, msgspec.ValidationError):
         study = msgspec.convert(json.loads(question), Study)
         hidden = (name for each in study.launches for name, value in each.settings if is_secret(name, value))

@@ -186,8 +186,7 @@ def test_without_a_scheduler_another_machine_is_a_doubt(
     listed = ListedHosts(("n1", "n2")) if scheduler == "hosts" else None
     for key, host in zip(("g0001-full-r1", "g0002-full-r1", "g0002-full-r2"), hosts, strict=True):
         with_plan(run := ran(of, key, "a"), scheduler=scheduler, hosts=listed)
-        start = run.read("ranks/0.start.json", dict)
-        leave(run, "ranks/0.start.json", {**(start or {}), "host": host})
+        leave(run, "ranks/0.start.json", start(0, host=host))
     doubts = [
         "".join(each.words for each in point.doubts if each.code == "unequal") for point in gather.facts(of).points
     ]
