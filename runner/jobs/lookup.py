@@ -71,7 +71,7 @@ def matching_runs(wanted: str) -> tuple[Sequence[Run], bool]:
 def places_of(wanted: str, known: Path) -> tuple[Path, ...]:
     """The directories that may be meant: that of this path, and this user's to which a link among ``known`` leads. By a
     bare word only this user's: others could give theirs the name of any run. Raises UsageError: a path through another
-    user's link, which leads where that user likes.
+    user's link, which leads where that user likes, or that is closed to this user.
     """
     here, trusted = Path(wanted), (0, os.geteuid())
     if "/" not in wanted:
@@ -81,6 +81,10 @@ def places_of(wanted: str, known: Path) -> tuple[Path, ...]:
             if each.is_symlink() and each.lstat().st_uid not in trusted:
                 fix = "name the directory that is meant"
                 raise UsageError("this is another user's link", where=str(each), fix=fix)
+    with suppress(OSError, ValueError):
+        if here.is_dir() and not os.access(here, os.X_OK):
+            fix = f"whose it is can give you a bundle of it: `{PROGRAM} export --bundle FILE`"
+            raise UsageError("this run is another user's, and closed to you", where=str(here), fix=fix)
     return (here, *filter(is_own, (known / wanted,)))
 
 
