@@ -36,7 +36,7 @@ _OF_CODE = (
     r"(?P<name>\w://)[^/\s'\"]{0,999}(?=@(?!sha256:))",
     r"(?i)(?P<name>\bauthorization['\"]?\s*:\s*['\"]?\w+ +|\bbearer +)[\w.+/=~-]{8,}",
     rf"(?i)(?P<name>{_STRONG_NAME}{_GETS})(?!{_CODE}|[=(\[{{]|\s|\*\*\*){_LITERAL}",
-    rf"(?i)(?P<name>(?<![\w-])--?[\w-]{{0,40}}{_STRONG_NAME}[ \t]+)(?![-$]){_LITERAL}",
+    rf"(?i)(?P<name>(?<![\w-])--?[\w-]{{0,40}}{_STRONG_NAME}[ \t]+(?:\\\n[ \t]*)?)(?![-$]){_LITERAL}",
     # "token" is an everyday word of language models (max_tokens=128): its value must look like a key, too.
     rf"(?i)(?P<name>token(?!iz)[\w-]{{0,60}}{_GETS}['\"]?)"
     r"(?=[\w.+/=-]{0,60}\d)(?=[\w.+/=-]{0,60}[A-Za-z])[\w.+/=-]{16,}",
@@ -50,8 +50,8 @@ _USER_INFO = r"(?P<scheme>\w:/{1,2})[^/\s'\"]{0,999}@(?!sha256:)|[^/\s'\"@:=]+:[
 # A name that says that its value is secret: of a variable, an option, a header. Not "tokenizer", "author" or "passes",
 # nor what stands for something in a text ("pad_token").
 _SECRET_NAME = (
-    r"[\w.-]*(?:passw|passphrase|pass(?![a-z])|[_.-]pwd|secret|(?<!\b(?:pad|eos|bos|unk|cls|sep)[-_])(?<!\bmask[-_])"
-    r"token(?!iz|[-_.]?mix)|cred(?:ential|s)|jwt|cookie|bearer"
+    r"[\w.-]*(?:passw|passphrase|(?<!by)(?<!(?:one|two|low)[-_.])(?<!(?:high|band)[-_.])pass(?![a-z])|[_.-]pwd|secret|(?<!\b(?:pad|eos|bos|unk|cls|sep)[-_])(?<!\bmask[-_])"
+    r"token(?!iz|[-_.]?(?:mix|merg|typ|drop|prun))|cred(?:ential|s)|jwt|cookie|bearer"
     r"|auth(?![a-z])|(?:api|access|private|auth|account|encryption)[-_]?key)[\w.-]*"
 )
 # A number of something, as of tokens: of such names a secret is more than a short number.

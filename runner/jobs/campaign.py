@@ -392,7 +392,7 @@ def gaps_of(path: Path) -> tuple[str, ...]:
         if (sweep := Run(path).read(SWEEP, Sweep)) is not None:
             log = campaign.log()
             runs = {key: campaign.runs(key) for key in sweep.runs}
-            return () if sweep.is_chain else campaign.gaps(log, runs, campaign.gone(log, runs), SWEEP)
+            return campaign.gaps(log, runs, {} if sweep.is_chain else campaign.gone(log, runs), SWEEP)
     return ("its study cannot be read",)
 
 

@@ -331,8 +331,15 @@ class Run:
         """
         ran_in = self.path if is_linked(self) else self.ran_in
         places = [each for each in (ran_in, self.path) if each.parent.parent.name == LAUNCHES]
-        there = (each for each in places if (each.parents[2] / SWEEP).is_file())
-        return next(there, places[0] if places and (plan := self.plan) is not None and plan.swept else None)
+        there = (each for each in places if (each.parents[2] / SWEEP).is_file() and (each == ran_in or self._is_noted))
+        return next(there, places[0] if places and self.swept else None)
+
+    @property
+    def _is_noted(self) -> bool:
+        """Whether the log of the sweep that it lies in has it: it may have been put there."""
+        from runner.jobs.campaign import Campaign  # few were moved
+
+        return self.run_id in Campaign(self.path.parents[2]).log().launched.get(self.path.parent.name, ())
 
     def of_study(self, seen: Studies | None = None) -> OfStudy:
         """What its study says of its figure; nothing where it is of none. ``seen``: what was read for other runs, and

@@ -609,14 +609,8 @@ def _step_s(run: Run) -> float | None:
 
 
 def _nodes(run: Run, plan: Plan | None) -> tuple[str, ...]:
-    """As the scheduler named them; without one, or where that is another host, as the first rank on each did."""
-    named = tuple(run.content(NODES).decode("utf-8", "replace").split())
+    """As the first rank on each did, whose records are sealed; without them as the scheduler named them."""
     first = accumulate(plan.tasks_per_node[:-1], initial=0) if plan is not None and plan.tasks_per_node else ()
     starts = (run.records.start(rank) for rank in first)
     seen = tuple(start.node_name or start.host for start in starts if start is not None)
-    return named if not seen or [_host(each) for each in named] == [_host(each) for each in seen] else seen
-
-
-def _host(name: str) -> str:
-    """Without its domain."""
-    return name.partition(".")[0]
+    return seen or tuple(run.content(NODES).decode("utf-8", "replace").split())

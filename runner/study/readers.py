@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from runner.core.errors import NotProvenError, RunnerError, UsageError
-from runner.core.hide import is_secret
+from runner.core.hide import REDACTED, is_secret
 from runner.core.text import counted, instead
-from runner.figures.bundle.making import LEAST_LENGTH, StudyToBundle, make, redacted_json
+from runner.figures.bundle.making import StudyToBundle, make
 from runner.figures.compare.compare import Side
 from runner.figures.compare.launches import MeasuredLaunch, PointLaunches, measured_launch
 from runner.figures.export import exported_run
@@ -27,8 +29,10 @@ from runner.model.report import Report
 from runner.model.study import Setting, StudyFacts
 from runner.study.directory import StudyDirectory, Subject, find_subject, find_sweep, read
 from runner.study.gather import facts, figures, look, without_figure
+from runner.study.plan import in_key
 from runner.study.timeline import timelines
 
+_OF_A_SWEEP = "put back what is missing; of a sweep that was copied from another machine, bundle it there"
 _Looks = dict[Path, StudyFacts]  # at studies, by their directories
 
 
@@ -151,7 +155,7 @@ def bundle_of(subjects: Sequence[Subject], file: Path, key: Path | None) -> Made
     runs = [*{run.path.resolve(): run for run in every}.values()]
     for run in runs:
         if why := _said_by_its_study(run, looks):
-            fix = "bundle the study alone: its bundle says so" if run.launched_as else "put back what is missing"
+            fix = "bundle the study alone: its bundle says so" if run.launched_as else _OF_A_SWEEP
             raise UsageError(f"{run.run_id}: {why}", fix=fix)
     return make(runs, file, key, None)
 
@@ -167,24 +171,35 @@ def report_of(subjects: Sequence[Subject], warn: Warn) -> tuple[Report, str]:
         now = [(run, _state(run, warn)) for run in runs]  # which judges them
         check_launches(identities(runs))
         report = msgspec.structs.replace(runs_report(now, of_their_studies(runs, {})), chains=tuple(timelines(runs)))
-        return _hidden(report, (pair for run in runs for pair in run.swept.items())), f"{runs[0].run_id}{more}"
+        theirs = {own.parents[2]: read(own.parents[2]) for run in runs if (own := run.launched_as) is not None}
+        asked = [setting for study in theirs.values() if study is not None for setting in study.study.settings]
+        return _hidden(report, chain(*asked, *(run.swept.items() for run in runs))), f"{runs[0].run_id}{more}"
     if len(subjects) > 1:
         others = f"{len(studies)} studies" if not runs else f"a study and {counted(len(runs), 'run')}"
         raise UsageError(
             f"a report is on one study or on runs, and these are {others}",
             fix="report each study alone; `compare` holds two against each other",
         )
-    asked = (pair for setting in studies[0].study.settings for pair in setting)
-    return _hidden(study_report(facts(studies[0])), asked), studies[0].path.name
+    return _hidden(study_report(facts(studies[0])), chain(*studies[0].study.settings)), studies[0].path.name
 
 
 def _hidden(report: Report, asked: Iterable[tuple[str, str]]) -> Report:
     """It is for others: without the values that were ``asked`` for and whose names say that they are secret."""
-    secret = dict.fromkeys(pair for pair in asked if is_secret(*pair))
-    if not secret:
+    if not (secret := {pair for pair in asked if is_secret(*pair)}):
         return report
-    forms = [form for name, value in secret for form in (f"{name}={value}", value) if len(form) >= LEAST_LENGTH]
-    return msgspec.convert(redacted_json(json.loads(msgspec.json.encode(report)), forms), Report)
+    forms = {f"{name}={form}" for name, value in secret for form in (value, in_key(value))}
+
+    def hide(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: REDACTED if (name, f"{each}") in secret else hide(each) for name, each in value.items()}
+        if isinstance(value, list):
+            is_pair = len(value) == 2 and tuple(map(str, value)) in secret
+            return [value[0], REDACTED] if is_pair else [*map(hide, value)]
+        for form in forms if isinstance(value, str) else ():
+            value = value.replace(form, f"{form.partition('=')[0]}={REDACTED}")
+        return value
+
+    return msgspec.convert(hide(json.loads(msgspec.json.encode(report))), Report)
 
 
 def _state(run: Run, warn: Warn) -> str:

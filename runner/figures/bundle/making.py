@@ -37,13 +37,13 @@ from runner.model.plan import Plan
 from runner.model.study import Span, Study
 from runner.render import quote_always
 
-LEAST_LENGTH = 6  # of a value that is looked for everywhere: a shorter one is part of other words
+_LEAST_LENGTH = 6  # of a value that is looked for everywhere: a shorter one is part of other words
 _COMMANDS = frozenset(("program", "argv", "arguments"))
 # Of records: what tells one job step from another. It is no key to anything once the job is over.
 _NO_SECRET = frozenset(("token",))
 
 
-def secrets_of(plan: Plan, least: int = LEAST_LENGTH) -> tuple[str, ...]:
+def secrets_of(plan: Plan, least: int = _LEAST_LENGTH) -> tuple[str, ...]:
     """Values of the job's secret variables and arguments, also as scripts and JSON quote them; the longest first.
     ``least``: characters of the shortest.
     """
@@ -141,6 +141,8 @@ def make(runs: Sequence[Run], file: Path, key: Path | None = None, study: StudyT
         OSError: a file cannot be read or written.
     """
     check_replaceable(file)
+    if study is not None:
+        _check_shown(study.question)
     with files.temporary_directory() as data:
         bundled = tuple(_copied(run, data) for run in sorted(runs, key=lambda run: run.run_id))
         if len({run.run for run in bundled}) != len(bundled):
@@ -149,7 +151,6 @@ def make(runs: Sequence[Run], file: Path, key: Path | None = None, study: StudyT
         together, of_figures = None, OfStudy()
         if study is not None:
             secrets = sorted({each for run in runs for each in secrets_of(run.needed_plan())}, key=len, reverse=True)
-            _check_shown(study.question)
             (data / STUDY).write_bytes(redacted_file(STUDY, study.question, secrets))
             if study.log is not None:
                 (data / LOG).write_bytes(study.log)

@@ -95,6 +95,7 @@ def test_variables_that_a_job_does_not_record_are_hidden_elsewhere_too() -> None
     assert not any(is_secret(name, "planted") for name in others)
     assert [is_secret("MAX_TOKENS", value) for value in ("131072", "1e6", "4k", "planted")] == [False] * 3 + [True]
     counts = {"tokens": ("-1", "1_000", "10000000000"), "token-mixer": ("pooling",), "token": ("-1",)}
+    counts |= {"bypass": ("conv",), "two-pass": ("on",), "token_type": ("bpe",)}
     assert not any(is_secret(name, value) for name, values in counts.items() for value in values)
     assert is_secret("token", "10000000000")
 

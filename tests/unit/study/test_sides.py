@@ -333,7 +333,10 @@ def test_a_copy_of_a_run_or_of_a_study_counts_once(name: str, tmp_path: Path, ca
         shutil.rmtree(copy)
 
 
-@pytest.mark.parametrize(("name", "values"), [("max-tokens", ("2048", "131072")), ("auth-token", ("ab", "cd"))])
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [("max-tokens", ("2048", "131072")), ("auth-token", ("ab", "cd")), ("password", ("measured", "strong"))],
+)
 def test_settings_that_a_bundle_hides_are_not_one(
     name: str, values: tuple[str, str], tmp_path: Path, call: Call
 ) -> None:
@@ -342,6 +345,9 @@ def test_settings_that_a_bundle_hides_are_not_one(
     page = tmp_path / "page"
     call("report", "train", "-o", str(page))
     assert (f"={values[0]}" in (page / "report.json").read_text()) is is_number
+    call("report", *map(str, tmp_path.rglob(f"launches/*{values[1]}-r1/*")), "-o", str(tmp_path / "own"))
+    pages = [each.read_text() for of in (page, tmp_path / "own") for each in of.iterdir() if each.suffix != ".png"]
+    assert is_number or not any(f"={values[1]}" in text for text in pages)
     made = call("export", "train", "--bundle", file, code=Exit.GOOD if is_number else Exit.USAGE)
     if not is_number:
         assert f"its points have values of {name}" in made.err

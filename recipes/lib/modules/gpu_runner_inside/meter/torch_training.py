@@ -133,9 +133,10 @@ class TorchTraining:
     """
 
     def __init__(self, model: Any, parameters: Sequence[torch.Tensor], optimizer: Any = None, others: Any = ()) -> None:
-        self._parameters = [*map(weakref.ref, parameters)]  # as the models, kept alive as long as the optimizer is
+        self._parameters = [
+            *map(weakref.ref, parameters)
+        ]  # as the models, not kept alive: the program may want the memory
         self._models = [weakref.ref(each) for each in (model, *others) if each is not None]
-        self._kept: list[Any] = []
         self.sharded = _sharding_of(model, self.parameters) or divides(optimizer)
         self.name = "" if model is None else type(getattr(model, "module", model)).__name__
         self._passes: Passes | None = None
@@ -171,10 +172,9 @@ class TorchTraining:
         return next(iter(living(self._models)), None)
 
     def follow(self, optimizer: Any) -> None:
-        """This one trains. When it is gone, nothing of the model is kept: the program may want the memory."""
-        kept = self._kept = [*self.parameters, *living(self._models)]
+        """This one trains."""
         with suppress(TypeError):  # none, or one that takes no weak reference
-            self._alive = weakref.ref(optimizer, lambda _gone: kept.clear())
+            self._alive = weakref.ref(optimizer)
 
     @property
     def gradients(self) -> str | None:
@@ -235,7 +235,6 @@ class TorchTraining:
                 self._covered.add(id(each))
                 if is_own:
                     self._parameters.append(weakref.ref(each))
-                    self._kept.append(each)
                 else:
                     self.trained_beside += each.numel()
         self._held = held if is_own else self._held
@@ -344,7 +343,11 @@ class TorchTraining:
 
     def all_finite(self) -> bool:
         """Whether every parameter that is trained is; torch asks none of a byte, which no optimizer trains."""
-        trained = (local(each) for each in self.parameters if each.requires_grad and each.element_size() > 1)
+        trained = (
+            local(each)
+            for each in self.parameters
+            if each.requires_grad and each.element_size() > 1 and not each.is_meta
+        )
         with torch.no_grad():
             return all(bool(torch.isfinite(each).all()) for each in trained)
 
