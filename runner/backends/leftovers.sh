@@ -19,7 +19,7 @@ is_own() {
   read -r first _ count </proc/self/uid_map
   [ "$first$count" = 04294967295 ] || unknown=$(cat /proc/sys/kernel/overflowuid)
   case $(stat -L -c %u -- "$1") in 0 | "$unknown" | "$(id -u)") ;; *) return 1 ;; esac
-  system=$(awk '$1 == "UID_MIN" { print $2 }' /etc/login.defs)
+  system=$(awk '$1 == "UID_MIN" { print $2; exit }' /etc/login.defs)
   : "${system:=1000}"
   users=(-user 0 -o -user "$unknown" -o -user "$(id -u)" -o -uid "-$system")
   for at in $(tr , " " <<<"${RUNNER_TRUST:-}"); do

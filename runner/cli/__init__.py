@@ -152,8 +152,10 @@ def main(argv: list[str] | None = None) -> None:
     """Run the command line and exit with a code of runner.core.errors.Exit."""
     if sys.stdin is None:  # the caller has closed it: it is empty, and no terminal
         sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: PTH123, SIM115  (pathlib takes a tenth of the help's time)
-    # By the working directory, where anybody may have put them, no program is looked for.
-    os.environ["PATH"] = ":".join(each for each in os.get_exec_path() if each.startswith("/")) or "/usr/bin:/bin"
+    if not all(each.startswith("/") for each in os.environ.get("PATH", "").split(":")):
+        from runner.core.paths import whole_parts
+
+        os.environ["PATH"] = whole_parts(os.environ.get("PATH", "")) or "/usr/bin:/bin"
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # paths may hold any byte

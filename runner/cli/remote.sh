@@ -14,7 +14,7 @@ for each in "$base" "$base/.." "$base/../.."; do
     }
 done
 # Above it as exchangeable_by of runner/core/files.py has it, which is not here yet.
-first=$(awk '$1 == "UID_MIN" { print $2 }' /etc/login.defs 2>/dev/null || true)
+first=$(awk '$1 == "UID_MIN" { print $2; exit }' /etc/login.defs 2>/dev/null || true)
 first=${first:-1000}
 groups=
 users=

@@ -51,12 +51,12 @@ _USER_INFO = r"(?P<scheme>\w:/{1,2})[^/\s'\"]{0,999}@(?!sha256:)|[^/\s'\"@:=]+:[
 # nor what stands for something in a text ("pad_token").
 _SECRET_NAME = (
     r"[\w.-]*(?:passw|passphrase|(?<!by)(?<!(?:one|two|low)[-_.])(?<!(?:high|band)[-_.])pass(?![a-z])|[_.-]pwd|secret|(?<!\b(?:pad|eos|bos|unk|cls|sep)[-_])(?<!\bmask[-_])"
-    r"token(?!iz|[-_.]?(?:mix|merg|typ|drop|prun))|cred(?:ential|s)|jwt|cookie|bearer"
+    r"token(?!iz|[-_.]?(?:mix(?:er|ing)|merg(?:e|ing)|type|drop|prune)(?![a-z]))|cred(?:ential|s)|jwt|cookie|bearer"
     r"|auth(?![a-z])|(?:api|access|private|auth|account|encryption)[-_]?key)[\w.-]*"
 )
 # A number of something, as of tokens: of such names a secret is more than a short number.
 _NUMBER = (
-    r"(?is)(?!.*(?:passw|passphrase|sshpass|pwd|secret|cred|jwt|cookie|bearer|key))(?:--?)?"
+    r"(?is)(?!.*(?:passw|passphrase|sshpass|pwd|secret|cred|jwt|cookie|bearer|key|auth|access|api|\bhf))(?:--?)?"
     r"(?:[\w.-]*token(?P<tokens>s)?[\w.-]*|(?:[\w.-]*[.])?(?:n|num|max|min)[-_.][\w.-]*)['\"]?(?:\s*[=:]\s*|\s+)"
     r"(?P<quote>['\"]?)(?:[+-]?\d(?(tokens)[\d._]{0,18}|[\d._]{0,8})(?:e[+-]?\d{1,2})?[kmbt]?|true|false|none)(?P=quote)"
     r"[,}\]]*"

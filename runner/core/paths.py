@@ -84,6 +84,14 @@ def check_settings(file: Path) -> Path:
     return file
 
 
+def whole_parts(value: str) -> str:
+    """A list of directories as in PATH, whole: a relative or empty part means the working directory, and counts only
+    where no other user could put something there.
+    """
+    parts = [each if each.startswith("/") else Path(each).absolute() for each in value.split(":")] if value else []
+    return ":".join(str(each) for each in parts if isinstance(each, str) or not files.exchangeable_by(each, made=True))
+
+
 _WITHIN = re.compile(r"/[^\s=:,;'\"&|()<>]+")
 
 

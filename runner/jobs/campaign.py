@@ -261,9 +261,13 @@ class Campaign:
             with suppress(OSError):
                 make_key()
             end = sha256(lines[-1])
-            if asked := Run(self.path).content(STUDY):
+            if asked := self._asked(STUDY) or self._asked(SWEEP):
                 keep_judgement(sha256(asked), end)
             files.write_private(self.path / _HEAD, f"{end} {seal(end)}\n")
+
+    def _asked(self, name: str) -> bytes:
+        """The question, if it is in this file."""
+        return Run(self.path).content(name)
 
     def note_known(self, keys: Sequence[str]) -> None:
         """Add to the log the runs that are there and were not noted: the process that launched them ended before. It
@@ -310,8 +314,8 @@ class Campaign:
             return Log((), _GONE)
         head = Run(self.path).content(_HEAD).decode("ascii", "replace")  # before the log, which only grows
         end, _, sealed = head.strip().partition(" ")
-        asked = Run(self.path).content(STUDY)
-        noted = Run(judgements()).content(sha256(asked)).decode("ascii", "replace")
+        asked = self._asked(STUDY)
+        noted = Run(judgements()).content(sha256(asked or self._asked(SWEEP))).decode("ascii", "replace")
         state = path.lstat()
         log = read_log(Run(self.path).content(LOG) if stat.S_ISREG(state.st_mode) else b"")
         if (end or self.is_logged) and end not in log.hashes:

@@ -332,7 +332,8 @@ class Run:
         ran_in = self.path if is_linked(self) else self.ran_in
         places = [each for each in (ran_in, self.path) if each.parent.parent.name == LAUNCHES]
         there = (each for each in places if (each.parents[2] / SWEEP).is_file() and (each == ran_in or self._is_noted))
-        return next(there, places[0] if places and self.swept else None)
+        unknown = self.path / LAUNCHES / "unknown" / self.run_id
+        return next(there, next(iter(places), unknown) if self.swept else None)
 
     @property
     def _is_noted(self) -> bool:

@@ -14,6 +14,7 @@ from runner.core import process
 from runner.core.errors import RefusedError
 from runner.core.invocation import PROGRAM
 from runner.core.lock import locked
+from runner.core.paths import whole_parts
 
 # Where the configuration of each scheduler's clients lies: slurm.conf(5), pbs.conf(8), lsf.conf(5).
 _SLURM = ("/etc/slurm/slurm.conf", "/etc/slurm-llnl/slurm.conf", "/run/slurm/conf/slurm.conf")
@@ -64,7 +65,8 @@ def missing_modules(needs: Sequence[str], python: Path | None = None) -> tuple[s
     python = python or process.find("python3")
     if python is None:
         return "no python3 is in PATH", "activate an environment that has one"
-    done = process.run((python, "-c", _LOOK, *needs), timeout_s=60, check=False)
+    env = {**os.environ, "PYTHONPATH": whole_parts(os.environ.get("PYTHONPATH", ""))}
+    done = process.run((python, "-c", _LOOK, *needs), timeout_s=60, check=False, env=env)
     version, *absent = done.out.split() or ["?"]
     if done.code != 0 or version.startswith("2."):
         return f"{python} cannot be used (version {version}): {done.last_lines(1)}", "activate another environment"

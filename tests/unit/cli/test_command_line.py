@@ -13,7 +13,7 @@ import click
 import pytest
 
 from runner.cli import VERBS, cli, main, run
-from runner.core import process
+from runner.core import files, process
 from runner.core.errors import Exit
 from runner.jobs.directory import index
 from tests.support.commands import Call
@@ -395,14 +395,21 @@ def test_a_script_that_is_not_there_waits_in_no_queue(call: Call) -> None:
     ("path", "left"),
     [(":/usr/bin:.:bin:/bin:", "/usr/bin:/bin"), ("", "/usr/bin:/bin"), ("bin", "/usr/bin:/bin"), ("/opt/x", "/opt/x")],
 )
+@pytest.mark.parametrize("whose", ["user 7's", ""])
 def test_no_program_is_looked_for_by_the_working_directory(
-    path: str, left: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    path: str, left: str, whose: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As by ``PATH=$PATH:``."""
+    """As by ``PATH=$PATH:``; but in one's own it is as the shell has it."""
     monkeypatch.setenv("PATH", path)
+    monkeypatch.setattr(files, "exchangeable_by", lambda _place, made: whose)
+    if not whose and path.startswith((":", "bin")):
+        here = Path.cwd()
+        left = f"{here}:/usr/bin:{here}:{here}/bin:/bin:{here}" if path.startswith(":") else f"{here}/bin"
     with pytest.raises(SystemExit):
         main(["--version"])
     assert os.environ["PATH"] == left
+    if not whose:
+        return
     (tmp_path / "of-a-stranger").touch(0o755)
     monkeypatch.chdir(tmp_path)
     assert process.find("of-a-stranger") is None

@@ -367,7 +367,11 @@ class Meter:
     def _of_all(self) -> int:
         """What the ranks see of their forward passes (counting.Count.window). Raises as Channel.gather."""
         assert self._channel is not None
-        views = self._channel.gather("end", self._counting.view)
+        views = self._channel.gather("end", None if self._training.is_gone else self._counting.view)
+        if None in views:  # some ranks may have collected it, and others not yet
+            raise channel.GaveUpError(
+                "the model that start() was given was gone at the window's end; fix: give it the one that trains"
+            )
         least, most = min(views, default=0), max(views, default=0)
         return int(self._channel.agreed("counted", least if least == counting.KNOWN else min(most, counting.SEEN)))
 

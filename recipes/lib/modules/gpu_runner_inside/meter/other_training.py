@@ -38,7 +38,7 @@ class OtherTraining:
     gradients: str | None = None
     inputs: str | None = None
     accumulated: int | None = None
-    data_parallel = is_part = sees_time = False
+    data_parallel = is_part = is_gone = sees_time = False
     trained: Mapping[str, str] = {}
 
     def __init__(self) -> None:

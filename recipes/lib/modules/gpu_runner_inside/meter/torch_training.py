@@ -133,9 +133,8 @@ class TorchTraining:
     """
 
     def __init__(self, model: Any, parameters: Sequence[torch.Tensor], optimizer: Any = None, others: Any = ()) -> None:
-        self._parameters = [
-            *map(weakref.ref, parameters)
-        ]  # as the models, not kept alive: the program may want the memory
+        # As the models, not kept alive: the program may want the memory.
+        self._parameters = [weakref.ref(each) for each in parameters if not each.is_meta]
         self._models = [weakref.ref(each) for each in (model, *others) if each is not None]
         self.sharded = _sharding_of(model, self.parameters) or divides(optimizer)
         self.name = "" if model is None else type(getattr(model, "module", model)).__name__
@@ -175,6 +174,12 @@ class TorchTraining:
         """This one trains."""
         with suppress(TypeError):  # none, or one that takes no weak reference
             self._alive = weakref.ref(optimizer)
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether all that was trained is, so that nothing can be proven of it."""
+        lost_parts = bool(self.sharded and self._models) and self._model is None
+        return lost_parts or (bool(self._parameters) and not self.parameters)
 
     @property
     def gradients(self) -> str | None:
@@ -343,11 +348,7 @@ class TorchTraining:
 
     def all_finite(self) -> bool:
         """Whether every parameter that is trained is; torch asks none of a byte, which no optimizer trains."""
-        trained = (
-            local(each)
-            for each in self.parameters
-            if each.requires_grad and each.element_size() > 1 and not each.is_meta
-        )
+        trained = (local(each) for each in self.parameters if each.requires_grad and each.element_size() > 1)
         with torch.no_grad():
             return all(bool(torch.isfinite(each).all()) for each in trained)
 
