@@ -374,15 +374,17 @@ def test_a_run_that_was_changed_hides_no_other_of_its_study(name: str, tmp_path:
     assert point["proven"] == 2
 
 
-@pytest.mark.parametrize("what", ["its run", "its log", "its line", "its number"])
+@pytest.mark.parametrize("what", ["its run", "its log", "its line", "its number", "its last line"])
 def test_what_a_sweep_cannot_show_any_more_may_have_been_slow(what: str, tmp_path: Path, call: Call) -> None:
     values = {f"{number}": {"seed": f"{number}"} for number in range(1, 4)}
     sweep = create_sweep(tmp_path, "seeds", Sweep(values, CommandLine(("submit",), "/")), time.time())
     for number, key in enumerate(values):
         sweep.note("launched", key, [measured_run(sweep.launches(key), number)])
+        if number == 1:
+            before = [(each, each.read_bytes()) for each in sweep.path.glob("launches.*")]
     (point,) = side(str(sweep.path)).points.values()
     assert (sweep.missing, point.not_proven) == ("", 0)
-    shutil.rmtree(sweep.runs("2")[0].path)
+    shutil.rmtree(sweep.runs("3" if what == "its last line" else "2")[0].path)
     log, asked = sweep.path / LOG, sweep.path / "sweep.json"
     match what:
         case "its log":
@@ -391,6 +393,9 @@ def test_what_a_sweep_cannot_show_any_more_may_have_been_slow(what: str, tmp_pat
             log.write_bytes(
                 b"".join(line for line in log.read_bytes().splitlines(True) if b'"launch": "2"' not in line)
             )
+        case "its last line":
+            for file, content in before:
+                file.write_bytes(content)
         case "its number":
             question = json.loads(asked.read_text())
             question["runs"].pop("2")
