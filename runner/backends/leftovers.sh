@@ -19,11 +19,13 @@ is_own() {
   read -r first _ count </proc/self/uid_map
   [ "$first$count" = 04294967295 ] || unknown=$(cat /proc/sys/kernel/overflowuid)
   case $(stat -L -c %u -- "$1") in 0 | "$unknown" | "$(id -u)") ;; *) return 1 ;; esac
-  system=$(awk '$1 == "UID_MIN" { print $2; exit }' /etc/login.defs)
+  system=$(awk '$1 == "UID_MIN" && $2 ~ /^[0-9]+$/ { print $2; exit }' /etc/login.defs)
   : "${system:=1000}"
   users=(-user 0 -o -user "$unknown" -o -user "$(id -u)" -o -uid "-$system")
-  for at in $(tr , " " <<<"${RUNNER_TRUST:-}"); do
+  IFS=, read -r -a trusted <<<"${RUNNER_TRUST:-}"
+  for at in "${trusted[@]}"; do
     case $at in # a number needs no name
+      '') continue ;;
       @*[!0-9]*) at=@$(getent group -- "${at#@}" | cut -d: -f3) ;;
       @*) ;;
       *[!0-9]*) id -- "$at" >/dev/null || continue ;;

@@ -14,18 +14,23 @@ for each in "$base" "$base/.." "$base/../.."; do
     }
 done
 # Above it as exchangeable_by of runner/core/files.py has it, which is not here yet.
-first=$(awk '$1 == "UID_MIN" { print $2; exit }' /etc/login.defs 2>/dev/null || true)
+first=$(awk '$1 == "UID_MIN" && $2 ~ /^[0-9]+$/ { print $2; exit }' /etc/login.defs 2>/dev/null || true)
 first=${first:-1000}
 groups=
 users=
-for each in $(echo "${RUNNER_TRUST:-}" | tr , ' '); do
+old=$IFS IFS=,
+set -f
+for each in ${RUNNER_TRUST:-}; do
     case $each in # a number needs no name
+    '') continue ;;
     @*[!0-9]*) each=@$(getent group "${each#@}" 2>/dev/null | cut -d: -f3) ;;
     @*) ;;
-    *[!0-9]*) id "$each" >/dev/null 2>&1 || continue ;;
+    *[!0-9]*) each=$(id -u "$each" 2>/dev/null) || continue ;;
     esac
     case $each in @) ;; @*) groups="$groups -o -group ${each#@}" ;; *) users="$users -o -user $each" ;; esac
 done
+set +f
+IFS=$old
 open='-perm -o=w'
 if login=$(id -g "$(id -un 2>/dev/null)" 2>/dev/null); then # `id -g` may be of newgrp(1)
     all=

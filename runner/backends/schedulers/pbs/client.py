@@ -7,6 +7,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -65,7 +66,12 @@ class Pbs:
         return next((job_id for job_id, job in self._mine() if _work_directory(job) == str(run_directory)), None)
 
     def state(self, job_id: str, run_directory: Path) -> JobState:
-        """Finished jobs are included where the server keeps them."""
+        """Finished jobs are included where the server keeps them. In what another user left, a job's id could name any
+        server: that is asked for its number alone.
+        """
+        with suppress(OSError):
+            if run_directory.stat().st_uid != os.geteuid():
+                job_id = job_id.partition(".")[0]
         for job in self._jobs(job_id).values():
             if _work_directory(job) == str(run_directory):
                 return _state(job)
