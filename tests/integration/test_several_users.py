@@ -521,6 +521,8 @@ def test_to_prepare_a_strangers_request_again_runs_nothing_of_his(place: Path) -
             os.chown(path, CAROL, CAROL)
         request = msgspec.structs.replace(asked, **{name: str(path)})
         assert f"this is user {CAROL}'s" in outcome_as(ALICE, check_foreign, request, ()).what
+        away = msgspec.structs.replace(request, **{name: str(place / "comes-and-goes")})
+        assert "not there any more" in outcome_as(ALICE, check_foreign, away, ()).what
         run_as(ALICE, check_foreign, request, (name,))
 
 

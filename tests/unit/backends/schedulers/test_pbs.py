@@ -308,6 +308,14 @@ def test_a_job_that_is_gone_or_anothers_is_unknown_and_a_silent_server_is_report
             Pbs(tmp_path).state("7.pbs", Path("/r"))
 
 
+def test_no_server_that_a_strangers_job_names_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(tmp_path, "qstat", f"echo \"$@\" >'{tmp_path}/asked'; echo '{{}}'")
+    for user, asked in ((os.geteuid(), "7.theirs"), (4711, "7")):
+        monkeypatch.setattr(os, "geteuid", lambda user=user: user)
+        assert Pbs(tmp_path).state("7.theirs", tmp_path).phase == "unknown"
+        assert (tmp_path / "asked").read_text().split()[-1] == asked
+
+
 def test_qsub_answers_with_the_id_or_with_its_reason(tmp_path: Path) -> None:
     stand_in(tmp_path, "qsub", '[ "$PWD/$1" -ef job.sh ] && echo 7.pbs')
     (tmp_path / "job.sh").touch()
