@@ -308,7 +308,7 @@ def test_a_job_that_is_gone_or_anothers_is_unknown_and_a_silent_server_is_report
             Pbs(tmp_path).state("7.pbs", Path("/r"))
 
 
-def test_no_server_that_a_strangers_job_names_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_strangers_job_leads_to_no_server_of_his(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in(tmp_path, "qstat", f"echo \"$@\" >'{tmp_path}/asked'; echo '{{}}'")
     for user, asked in ((os.geteuid(), "7.theirs"), (4711, "7")):
         monkeypatch.setattr(os, "geteuid", lambda user=user: user)
