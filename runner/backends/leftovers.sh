@@ -15,7 +15,8 @@ enroot_data() {
 # that of Debian's `users`. RUNNER_TRUST makes one a project's (@GROUP). In a container of an ordinary user, root and
 # strangers look the same.
 is_own() {
-  local at first count above login rest target unknown=0 system users all=() project=() given trusted open=(-perm -0002)
+  local at first count above everybody login rest target unknown=0 system
+  local users all=() project=() given trusted open=(-perm -0002)
   read -r first _ count </proc/self/uid_map
   [ "$first$count" = 04294967295 ] || unknown=$(cat /proc/sys/kernel/overflowuid)
   case $(stat -L -c %u -- "$1") in 0 | "$unknown" | "$(id -u)") ;; *) return 1 ;; esac
@@ -35,8 +36,9 @@ is_own() {
   # Without a name here, as in many containers, the login's group is not known.
   if login=$(id -g -- "$(id -un)"); then
     [ "$(id -gn -- "$(id -un)")" = "$(id -un)" ] || all=(-o -group "$login")
+    everybody=$(getent group users | cut -d: -f3)
     for at in $(id -G); do
-      [ "$at" != "$(getent group users | cut -d: -f3)" ] || all+=(-o -group "$at")
+      [ "$at" != "$everybody" ] || all+=(-o -group "$at")
       [ "$at" = "$login" ] || [ "$at" -lt "$system" ] || project+=(-o -group "$at")
     done
     open+=(-o -perm -0020 ! -user "$(id -u)" '(' -name '' "${all[@]}" ')' ! '(' -name '' "${project[@]}" ')')

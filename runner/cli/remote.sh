@@ -35,8 +35,9 @@ open='-perm -o=w'
 if login=$(id -g "$(id -un 2>/dev/null)" 2>/dev/null); then # `id -g` may be of newgrp(1)
     all=
     [ "$(id -gn "$(id -un)" 2>/dev/null || true)" = "$(id -un)" ] || all="-o -group $login"
+    everybody=$(getent group users 2>/dev/null | cut -d: -f3)
     for each in $(id -G); do
-        [ "$each" != "$(getent group users 2>/dev/null | cut -d: -f3)" ] || all="$all -o -group $each"
+        [ "$each" != "$everybody" ] || all="$all -o -group $each"
         [ "$each" = "$login" ] || [ "$each" -lt "$first" ] || groups="$groups -o -group $each"
     done
     open="$open -o -perm -g=w ! -user $own ( -name . $all ) ! ( -name . $groups )"

@@ -100,7 +100,7 @@ def _of_strangers(path: str) -> str:
     real one. Where the server started was asked outside; who may write there has made what is below.
     """
     users, groups, of_all = _trusted()
-    here, unknown = os.path.realpath("."), unmapped_user()
+    here, unknown, first = os.path.realpath("."), unmapped_user(), first_of_people()
     is_team = os.access(here, os.W_OK) and f"{path}/".startswith(f"{here}/")
     below: os.stat_result | None = None
     while path != here:
@@ -112,7 +112,7 @@ def _of_strangers(path: str) -> str:
             return f"others may write to {path}"
         of_group = {about.st_gid, *((above.st_gid,) if above.st_mode & stat.S_IWGRP else ())}
         is_known = about.st_uid in users or (about.st_uid == unknown and (is_team or below is not None))
-        is_others = above.st_gid not in groups and above.st_gid >= first_of_people() and above.st_uid != os.geteuid()
+        is_others = above.st_gid not in groups and above.st_gid >= first and above.st_uid != os.geteuid()
         is_given = above.st_mode & stat.S_IWGRP and is_others
         if not is_known and (about.st_mode & stat.S_IWOTH or is_given or groups.isdisjoint(of_group)):
             return f"{path} is user {about.st_uid}'s"

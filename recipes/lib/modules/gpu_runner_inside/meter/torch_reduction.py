@@ -204,7 +204,7 @@ class ReductionLook:
         if not self._possible:
             return
         try:
-            held = {id(each) for group in optimizer.param_groups for each in group["params"]}
+            held = {*map(id, optimizer_steps.parameters_of(optimizer))}
             for tensor in self._tensors:
                 if isinstance(tensor, _Whole):
                     if id(tensor.parameter()) not in held:
