@@ -82,7 +82,7 @@ def places_of(wanted: str, known: Path) -> tuple[Path, ...]:
                 fix = "name the directory that is meant"
                 raise UsageError("this is another user's link", where=str(each), fix=fix)
     with suppress(OSError, ValueError):
-        if here.is_dir() and not os.access(here, os.X_OK):
+        if here.is_dir() and not os.access(here, os.R_OK | os.X_OK, effective_ids=True):
             fix = f"whose it is can give you a bundle of it: `{PROGRAM} export --bundle FILE`"
             raise UsageError("this run is another user's, and closed to you", where=str(here), fix=fix)
     return (here, *filter(is_own, (known / wanted,)))
