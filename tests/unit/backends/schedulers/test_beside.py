@@ -27,7 +27,8 @@ def processes() -> Iterator[ExitStack]:
 
 
 def started(stack: ExitStack, *words: str) -> None:
-    child = subprocess.Popen([*words, "sleep", "60"], stderr=subprocess.DEVNULL)
+    # Elsewhere than in a checkout, which may be closed to other users.
+    child = subprocess.Popen([*words, "sleep", "60"], cwd="/", stderr=subprocess.DEVNULL)
     stack.callback(child.wait)
     stack.callback(child.kill)
     until(lambda: Path(f"/proc/{child.pid}/comm").read_text() == "sleep\n", every_s=0.02)
