@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+
+from runner.core.errors import UsageError
 
 REDACTED = "***"
 # Patterns are compiled where they are used: every call of this program comes here, and few have something to hide.
@@ -97,6 +99,18 @@ def hidden(text: str) -> str:
 def is_secret(name: str, value: str) -> bool:
     """Whether the name of a variable says that this value is secret."""
     return re.fullmatch(_SECRET_NAME, name, re.IGNORECASE) is not None and not _is_number(f"{name}={value}")
+
+
+def first_secret(settings: Iterable[tuple[str, str | None]]) -> str:
+    """The first of these names whose value is secret; empty if none is."""
+    return next((name for name, value in settings if value is not None and is_secret(name, value)), "")
+
+
+def tells_runs_apart(name: str, where: str) -> UsageError:
+    """That no secret can: where values differ between runs, the names of directories, tables and reports have them."""
+    what = f"names of runs and reports show the values of {name}, and by its name they are secret"
+    fix = "give a secret to all runs alike, by --env NAME; call what is none otherwise"
+    return UsageError(what, where=where, fix=fix)
 
 
 def hidden_variable(name: str, value: str) -> str:

@@ -581,7 +581,8 @@ def _decisions(plan: Plan) -> dict[str, str]:
             section = SCHEDULERS[plan.scheduler].section if own else name
             decisions |= {f"{section}.{key}": _text(each) for key, each in msgspec.structs.asdict(value).items()}
         else:
-            decisions[name] = shlex.join(hidden_command(value)) if name == "program" else _text(value)
+            shown = [(each, hidden_variable(each, of)) for each, of in plan.swept] if name == "swept" else value
+            decisions[name] = shlex.join(hidden_command(value)) if name == "program" else _text(shown)
     return decisions
 
 

@@ -321,7 +321,8 @@ class Run:
         """Its directory in the study that it is a launch of, also of a copy elsewhere; None where it is of none."""
         if self.group is not None:
             return self.path
-        ran_in = self.path if is_linked(self) else self.ran_in
+        is_here = _OF_STUDY.match(str(self.path)) and is_linked(self)
+        ran_in = self.path if is_here else self.ran_in
         return ran_in if _OF_STUDY.match(str(ran_in)) else None
 
     @property
@@ -331,16 +332,21 @@ class Run:
         """
         ran_in = self.path if is_linked(self) else self.ran_in
         places = [each for each in (ran_in, self.path) if each.parent.parent.name == LAUNCHES]
-        there = (each for each in places if (each.parents[2] / SWEEP).is_file() and (each == ran_in or self._is_noted))
-        unknown = self.path / LAUNCHES / "unknown" / self.run_id
-        return next(there, next(iter(places), unknown) if self.swept else None)
+        is_there = ran_in == self.path
+        there = (each for each in places if (each.parents[2] / SWEEP).is_file() and (is_there or self._is_noted(each)))
+        unknown = self.path / LAUNCHES / (ran_in.parent.name or "unknown") / self.run_id
+        return next(there, unknown if self.swept else None)
 
-    @property
-    def _is_noted(self) -> bool:
-        """Whether the log of the sweep that it lies in has it: it may have been put there."""
+    def _is_noted(self, place: Path) -> bool:
+        """Whether the log of the sweep at this place has it, as far as it is one: it, or the sweep, may have been put
+        there. That of a chain has the first attempt alone.
+        """
         from runner.jobs.campaign import Campaign  # few were moved
 
-        return self.run_id in Campaign(self.path.parents[2]).log().launched.get(self.path.parent.name, ())
+        if self.plan is not None and self.plan.attempt:
+            return True
+        log = Campaign(place.parents[2]).log()
+        return bool(log.trouble) or self.run_id in log.launched.get(place.parent.name, ())
 
     def of_study(self, seen: Studies | None = None) -> OfStudy:
         """What its study says of its figure; nothing where it is of none. ``seen``: what was read for other runs, and

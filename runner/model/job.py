@@ -180,11 +180,13 @@ class Sweep(msgspec.Struct, frozen=True):
         runs: number of each, from 1 -> name and value of what is its own.
         command: as of a run.
         is_chain: they are attempts at one job, of which each queues the next.
+        sweep: its id, so that two that ask the same are two; empty in an older one.
     """
 
     runs: dict[str, dict[str, str]]
     command: CommandLine
     is_chain: bool = False
+    sweep: str = ""
     schema: Literal["1"] = "1"
 
 

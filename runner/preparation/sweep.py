@@ -10,6 +10,7 @@ from math import prod
 import msgspec
 
 from runner.core.errors import UsageError
+from runner.core.hide import first_secret, hidden_command, tells_runs_apart
 from runner.model.request import PLAIN_NAME, PLAIN_NAME_FIX, Request
 
 MOST = 1000  # runs
@@ -47,8 +48,8 @@ def combinations(values: Mapping[str, Sequence[str]]) -> dict[str, dict[str, str
 
 def filled_request(request: Request, values: Mapping[str, str], job_name: str | None) -> Request:
     """The request of a run: ``{NAME}`` is its value in the program's words, and in the values of ``--set`` and
-    ``--env``, for the names of the sweep; other braces stay. Raises UsageError: a name stands nowhere, or the job's
-    name is too long.
+    ``--env``, for the names of the sweep; other braces stay. Raises UsageError: a name stands nowhere, a value is
+    secret, or the job's name is too long.
     """
     used: set[str] = set()
     pattern = re.compile(rf"\{{({'|'.join(map(re.escape, values))})\}}")
@@ -69,6 +70,11 @@ def filled_request(request: Request, values: Mapping[str, str], job_name: str | 
     if unused := next((each for each in values if each not in used), ""):
         fix = f"write {{{unused}}} where its value is to be: -- python train.py --{unused} {{{unused}}}"
         raise UsageError(f"there is no {{{unused}}} in the command", where=f"--sweep {unused}", fix=fix)
+    before, after = (*request.program, *request.arguments), (*made.program, *made.arguments)
+    words = zip(before, after, hidden_command(after), strict=True)
+    filled = {*made.env, *made.options} - {*request.env, *request.options}
+    if name := first_secret((*values.items(), *filled)) or next((at for was, now, at in words if was != now != at), ""):
+        raise tells_runs_apart(name, "--sweep")
     if job_name is not None and not PLAIN_NAME.match(job_name):
         raise UsageError(f"{job_name!r} cannot be a job's name", where="--name", fix=PLAIN_NAME_FIX)
     return made

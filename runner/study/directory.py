@@ -132,7 +132,8 @@ def create(root: Path, name: str, study: Study, now_s: float) -> StudyDirectory:
 def create_sweep(root: Path, name: str, sweep: Sweep, now_s: float) -> SweepDirectory:
     """As ``create``, a new sweep or chain."""
     label = f"{name}-{'chain' if sweep.is_chain else 'sweep'}"
-    return SweepDirectory(_made(root, label, SWEEP, now_s, lambda _own: sweep), sweep)
+    path = _made(root, label, SWEEP, now_s, lambda own: msgspec.structs.replace(sweep, sweep=own))
+    return SweepDirectory(path, msgspec.structs.replace(sweep, sweep=path.name))
 
 
 def _made(root: Path, label: str, file: str, now_s: float, asked: Callable[[str], msgspec.Struct]) -> Path:

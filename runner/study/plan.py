@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from itertools import count, product
+from itertools import chain, count, product
 from typing import get_args
 
 import msgspec
 
 from runner.core.errors import UsageError
+from runner.core.hide import first_secret, tells_runs_apart
 from runner.core.text import gpus_text, instead
 from runner.model.study import Arm, Launch, Setting, Study
 
@@ -53,7 +54,7 @@ def parse_settings(options: Sequence[tuple[str, str]]) -> tuple[Setting, tuple[S
         Those with one value, which all launches share; and every combination of the others' values.
 
     Raises:
-        UsageError: a value is empty or named twice.
+        UsageError: a value is empty, named twice, or secret where there are several.
     """
     values: dict[str, list[str]] = {}
     for name, text in options:  # as of `submit`, a later one replaces an earlier one
@@ -64,6 +65,8 @@ def parse_settings(options: Sequence[tuple[str, str]]) -> tuple[Setting, tuple[S
             )
     shared = tuple((name, each[0]) for name, each in values.items() if len(each) == 1)
     varied = [[(name, value) for value in each] for name, each in values.items() if len(each) > 1]
+    if name := first_secret(chain(*varied)):
+        raise tells_runs_apart(name, f"--set {name}")
     return shared, tuple(product(*varied))
 
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from runner.core.errors import NotProvenError, RunnerError, UsageError
-from runner.core.hide import REDACTED, is_secret
+from runner.core.hide import first_secret, tells_runs_apart
 from runner.core.text import counted, instead
 from runner.figures.bundle.making import StudyToBundle, make
 from runner.figures.compare.compare import Side
@@ -29,7 +27,6 @@ from runner.model.report import Report
 from runner.model.study import Setting, StudyFacts
 from runner.study.directory import StudyDirectory, Subject, find_subject, find_sweep, read
 from runner.study.gather import facts, figures, look, without_figure
-from runner.study.plan import in_key
 from runner.study.timeline import timelines
 
 _OF_A_SWEEP = "put back what is missing; of a sweep that was copied from another machine, bundle it there"
@@ -145,6 +142,7 @@ def bundle_of(subjects: Sequence[Subject], file: Path, key: Path | None) -> Made
     looks: _Looks = {}
     alone = subjects[0]
     if len(subjects) == 1 and not isinstance(alone, Run):
+        _check_shown([alone])
         seen = look(alone)
         measured = _proven_runs(alone, now := facts(alone, seen))
         log = Run(alone.path).content(LOG) or None
@@ -153,6 +151,7 @@ def bundle_of(subjects: Sequence[Subject], file: Path, key: Path | None) -> Made
         return make(list(measured.values()), file, key, study)
     every = (run for subject in subjects for run in _measured_runs(subject, looks).values())
     runs = [*{run.path.resolve(): run for run in every}.values()]
+    _check_shown(runs)
     for run in runs:
         if why := _said_by_its_study(run, looks):
             fix = "bundle the study alone: its bundle says so" if run.launched_as else _OF_A_SWEEP
@@ -166,40 +165,34 @@ def report_of(subjects: Sequence[Subject], warn: Warn) -> tuple[Report, str]:
 
     runs = [each for each in subjects if isinstance(each, Run)]
     studies = [each for each in subjects if not isinstance(each, Run)]
+    _check_shown(subjects)
     if not studies:
         more = f"-and-{len(runs) - 1}-more" if len(runs) > 1 else ""
         now = [(run, _state(run, warn)) for run in runs]  # which judges them
         check_launches(identities(runs))
         report = msgspec.structs.replace(runs_report(now, of_their_studies(runs, {})), chains=tuple(timelines(runs)))
-        theirs = {own.parents[2]: read(own.parents[2]) for run in runs if (own := run.launched_as) is not None}
-        asked = [setting for study in theirs.values() if study is not None for setting in study.study.settings]
-        return _hidden(report, chain(*asked, *(run.swept.items() for run in runs))), f"{runs[0].run_id}{more}"
+        return report, f"{runs[0].run_id}{more}"
     if len(subjects) > 1:
         others = f"{len(studies)} studies" if not runs else f"a study and {counted(len(runs), 'run')}"
         raise UsageError(
             f"a report is on one study or on runs, and these are {others}",
             fix="report each study alone; `compare` holds two against each other",
         )
-    return _hidden(study_report(facts(studies[0])), chain(*studies[0].study.settings)), studies[0].path.name
+    return study_report(facts(studies[0])), studies[0].path.name
 
 
-def _hidden(report: Report, asked: Iterable[tuple[str, str]]) -> Report:
-    """It is for others: without the values that were ``asked`` for and whose names say that they are secret."""
-    if not (secret := {pair for pair in asked if is_secret(*pair)}):
-        return report
-    forms = {f"{name}={form}" for name, value in secret for form in (value, in_key(value))}
-
-    def hide(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {name: REDACTED if (name, f"{each}") in secret else hide(each) for name, each in value.items()}
-        if isinstance(value, list):
-            is_pair = len(value) == 2 and tuple(map(str, value)) in secret
-            return [value[0], REDACTED] if is_pair else [*map(hide, value)]
-        for form in forms if isinstance(value, str) else ():
-            value = value.replace(form, f"{form.partition('=')[0]}={REDACTED}")
-        return value
-
-    return msgspec.convert(hide(json.loads(msgspec.json.encode(report))), Report)
+def _check_shown(subjects: Iterable[Subject]) -> None:
+    """Refuse what an older version took: runs that secrets tell from one another. Raises UsageError."""
+    for each in subjects:
+        study, swept = None, dict[str, str]()
+        if not isinstance(each, Run):
+            study = each
+        elif (own := each.launched_as) is not None:
+            study = read(own.parents[2])
+        else:
+            swept = each.swept
+        if name := first_secret(chain(*(study.study.settings if study is not None else ()), swept.items())):
+            raise tells_runs_apart(name, each.path.name)
 
 
 def _state(run: Run, warn: Warn) -> str:

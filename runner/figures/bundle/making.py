@@ -5,12 +5,9 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
-
-import msgspec
 
 from runner.core import files
 from runner.core.errors import NotProvenError, UsageError
@@ -34,7 +31,7 @@ from runner.jobs.directory import VERDICT, Run
 from runner.model.figure import OfStudy, figure_of
 from runner.model.output import Bundle, BundledRun, MadeBundle
 from runner.model.plan import Plan
-from runner.model.study import Span, Study
+from runner.model.study import Span
 from runner.render import quote_always
 
 _LEAST_LENGTH = 6  # of a value that is looked for everywhere: a shorter one is part of other words
@@ -141,8 +138,6 @@ def make(runs: Sequence[Run], file: Path, key: Path | None = None, study: StudyT
         OSError: a file cannot be read or written.
     """
     check_replaceable(file)
-    if study is not None:
-        _check_shown(study.question)
     with files.temporary_directory() as data:
         bundled = tuple(_copied(run, data) for run in sorted(runs, key=lambda run: run.run_id))
         if len({run.run for run in bundled}) != len(bundled):
@@ -168,16 +163,6 @@ def make(runs: Sequence[Run], file: Path, key: Path | None = None, study: StudyT
             bag.write(out, members)
     shown = bundled if together is None else beside_study(bundled, together, of_figures)
     return MadeBundle(str(file), file.stat().st_size, sha256(tags[bag.TAG_MANIFEST]), key is not None, shown, together)
-
-
-def _check_shown(question: bytes) -> None:
-    """Refuse a study whose points a bundle would hide. Raises UsageError."""
-    with suppress(ValueError, msgspec.ValidationError):
-        study = msgspec.convert(json.loads(question), Study)
-        hidden = (name for each in study.launches for name, value in each.settings if is_secret(name, value))
-        if name := next(hidden, ""):
-            what = f"its points have values of {name}, whose name says that they are secret, and a bundle hides these"
-            raise UsageError(what, where=study.study, fix="call the option otherwise, and begin a new study")
 
 
 def check_replaceable(file: Path) -> None:

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -228,9 +229,14 @@ def proven_study(
     named = {key: proven[key].run_id if key in proven else "" for key in sorted(launches)}
     doubted = (replace(each, doubts=(*gap_doubts(gaps), *each.doubts)) for each in points)
     unequal = {(each.gpus, each.arm, each.settings): each.unequal for each in points}
-    of_launches = {key: unequal.get((each.gpus, each.arm, each.settings), ()) for key, each in launches.items()}
-    whole = BundledStudy(study.study, named, tuple(doubted), losses, gaps, told, others)
-    return whole, OfStudy(gaps, unequal=of_launches)
+    at = {key: (each.gpus, each.arm, each.settings) for key, each in launches.items()}
+    lacks = Counter(at[key] for key in read_log(log or b"").launched if key in at and key not in proven)
+    of_figures = OfStudy(
+        gaps,
+        lacks={key: lacks[point] for key, point in at.items()},
+        unequal={key: unequal.get(point, ()) for key, point in at.items()},
+    )
+    return BundledStudy(study.study, named, tuple(doubted), losses, gaps, told, others), of_figures
 
 
 def beside_study(runs: Iterable[BundledRun], study: BundledStudy, of_figures: OfStudy) -> tuple[BundledRun, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from runner.core.errors import UsageError
@@ -61,6 +63,26 @@ def test_only_names_of_the_sweep_are_filled_in_and_a_value_is_no_place_for_anoth
     assert made.program[2:] == ("--lr={seed} $(id)", '{"lr": {seed} $(id), "x": {other}, "y": {}}', "{{seed} $(id)}")
     assert (made.options, made.env) == ((("lr", "{seed} $(id)"),), (("A", "é {seed} $(id)"), ("B", None)))
     assert (made.job_name, made.gpus) == ("train.7", 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("api-key", {"program": ("t.py", "{api-key}")}),
+        ("x", {"program": ("t.py", "--password", "{x}")}),
+        ("x", {"program": ("t.py", "x=1"), "arguments": ("--api-key={x}",)}),
+        ("x", {"program": ("t.py",), "env": (("HF_TOKEN", "{x}"),)}),
+        ("x", {"options": (("password", "{x}"),)}),
+    ],
+)
+def test_a_secret_tells_no_runs_from_one_another(name: str, given: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="by its name they are secret"):
+        filled_request(Request(1, **given), {name: "planted"}, "a")
+    others: dict[str, Any] = {
+        "env": (("HF_TOKEN", "planted"), ("HF_HOME", None)),
+        "program": ("t.py", "--max-tokens", "{x}"),
+    }
+    assert filled_request(Request(1, **others), {"x": "512"}, "a").program[-1] == "512"
 
 
 def test_a_name_that_stands_nowhere_and_a_name_of_a_job_that_is_too_long_are_refused() -> None:

@@ -17,7 +17,7 @@ from runner.core.errors import RefusedError, UnknownStateError
 from runner.core.files import sha256
 from runner.figures.bundle.proof import InBundle
 from runner.jobs.campaign import Campaign, Log, is_leased
-from runner.jobs.directory import LOG, Run, judgements
+from runner.jobs.directory import LOG, Run, index, judgements
 from runner.jobs.facts import Selection, list_runs
 from runner.jobs.states import Answers
 from runner.jobs.watch import Clock
@@ -493,6 +493,9 @@ def test_a_bundle_of_a_study_whose_directory_was_renamed_has_its_points(tmp_path
     log = Run(of.path).content(LOG)
     bundled = InBundle(run.path.rename(tmp_path / run.run_id))  # which has no directory of the study
     assert Run(bundled.path).of_study().gaps and bundled.of_study() == OfStudy()
+    index().mkdir(parents=True, exist_ok=True)
+    (index() / run.run_id).symlink_to(bundled.path)
+    assert Run(bundled.path).of_study().gaps, "also where it is listed as one by itself"
     by_log, without = (figures(of.study, {SLOW: bundled}, each)[0][0] for each in (log, None))
     assert (by_log.proven, without.proven) == (1, 0), "without a log it may be of another study"
     assert not any(doubt.code == "gap" for doubt in by_log.doubts), "these are in the bundle"

@@ -133,6 +133,8 @@ def test_an_unknown_arm_and_a_value_that_is_empty_or_twice_there_are_refused() -
     for values in ("128,128", "128,"):
         with pytest.raises(UsageError, match="empty, or there twice"):
             plan.parse_settings([("batch-size", values)])
+    with pytest.raises(UsageError, match="the values of api-key, and by its name they are secret"):
+        plan.parse_settings([("api-key", "a,b")])
 
 
 # what a launch of study.json is changed to; whether it is one GPU alone, in one allocation

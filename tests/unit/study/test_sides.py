@@ -269,9 +269,8 @@ def test_what_was_launched_beside_a_run_goes_with_it_out_of_its_study(
             continue
         verified = result(call("verify", bundle, "--json").out)
         figures = {each["run"]: each["figure"] for each in verified["runs"]}
-        assert [run for run, each in figures.items() if "replaced" in in_doubts(each)] == (
-            [first.run_id] if before else []
-        )
+        doubted = [run for run, each in figures.items() if "replaced" in in_doubts(each)]
+        assert doubted == ([first.run_id] if before else [*figures] if lacks else [])
         if number == 0:
             (point,) = verified["study"]["points"]
             assert (point["proven"], "replaced" in in_doubts(point)) == (2 if lacks else 3, bool(before))
@@ -337,25 +336,18 @@ def test_a_copy_of_a_run_or_of_a_study_counts_once(name: str, tmp_path: Path, ca
     ("name", "values"),
     [("max-tokens", ("2048", "131072")), ("auth-token", ("ab", "cd")), ("password", ("measured", "strong"))],
 )
-def test_settings_that_a_bundle_hides_are_not_one(
+def test_runs_that_secrets_tell_from_one_another_are_in_no_report_or_bundle(
     name: str, values: tuple[str, str], tmp_path: Path, call: Call
 ) -> None:
+    """As an older version took them; a number of something is none."""
     launched(tmp_path, "train", {"": 1.0}, settings=tuple(((name, value),) for value in values))
-    file, is_number = str(tmp_path / "b.tar"), values[0].isdigit()
-    page = tmp_path / "page"
-    call("report", "train", "-o", str(page))
-    assert (f"={values[0]}" in (page / "report.json").read_text()) is is_number
-    call("report", *map(str, tmp_path.rglob(f"launches/*{values[1]}-r1/*")), "-o", str(tmp_path / "own"))
-    pages = [each.read_text() for of in (page, tmp_path / "own") for each in of.iterdir() if each.suffix != ".png"]
-    assert is_number or not any(f"={values[1]}" in text for text in pages)
-    made = call("export", "train", "--bundle", file, code=Exit.GOOD if is_number else Exit.USAGE)
-    if not is_number:
-        assert f"its points have values of {name}" in made.err
-        return
-    run = str(next(tmp_path.rglob(f"launches/*{values[0]}-r1/*")))
-    call("export", "train", run, "--bundle", str(tmp_path / "c.tar"))
-    points = result(call("verify", file, "--json").out)["study"]["points"]
-    assert [each["settings"] for each in points] == [[[name, value]] for value in values]
+    file, run = str(tmp_path / "b.tar"), str(next(tmp_path.rglob(f"launches/*{values[0]}-r1/*")))
+    is_number = values[0].isdigit()
+    code = Exit.GOOD if is_number else Exit.USAGE
+    for subjects in (["train"], [run]):
+        for command in (["report", "-o", str(tmp_path / "page")], ["export", "--bundle", file]):
+            done = call(*command, *subjects, code=code)
+            assert is_number or f"the values of {name}, and by its name they are secret" in done.err
 
 
 @pytest.mark.parametrize("name", ["plan.json", "job.json"])
@@ -420,6 +412,32 @@ def test_what_a_sweep_cannot_show_any_more_may_have_been_slow(what: str, tmp_pat
     keep_verdict(Run(copy))
     (figure,) = json.loads(call("export", str(copy), "--format", "json").out)["runs"]
     assert "gap: its study has" in in_doubts(figure["figure"]), "nothing shows what its sweep had"
+
+
+@pytest.mark.parametrize("is_chain", [False, True])
+def test_two_sweeps_that_ask_the_same_are_two_and_neither_stands_for_the_other(
+    is_chain: bool, tmp_path: Path, call: Call
+) -> None:
+    def gaps(run: Path) -> int:
+        return str(json.loads(call("export", str(run), "--format", "json").out)["runs"]).count("its study has")
+
+    values, command = {"1": {"seed": "1"}, "2": {"seed": "2"}}, CommandLine(("submit",), "/")
+    one, other = (create_sweep(tmp_path, "seeds", Sweep(values, command, is_chain), 0.0) for _ in range(2))
+    for sweep, first in ((one, 1), (other, 7)):
+        for number, key in enumerate(values):
+            run = measured_run(sweep.launches(key), first + number)
+            own = {"attempt": number + 1} if is_chain else {"swept": [["seed", key]]}
+            leave(run, "plan.json", {**(run.read("plan.json", dict) or {}), **own})
+            keep_verdict(run)
+            if key == "1" or not is_chain:  # the script of an attempt submits the next one
+                sweep.note("launched", key, [run])
+    assert [gaps(run.path) for sweep in (one, other) for key in values for run in sweep.runs(key)] == [0] * 4
+    moved = one.path.rename(tmp_path / "moved")
+    assert [gaps(run) for key in values for run in moved.glob(f"launches/{key}/*")] == [0, 0]
+    if not is_chain:
+        left = next(moved.glob("launches/1/*")).rename(tmp_path / next(moved.glob("launches/1/*")).name)
+        other.path.rename(one.path)
+        assert gaps(left) == 1, "the sweep at its place never had it"
 
 
 def in_doubts(figure: Any) -> str:
