@@ -102,13 +102,13 @@ def is_secret(name: str, value: str) -> bool:
 
 
 def first_secret(settings: Iterable[tuple[str, str | None]]) -> str:
-    """The first of these names whose value is secret; empty if none is."""
-    return next((name for name, value in settings if value is not None and is_secret(name, value)), "")
+    """The first of these names whose value would be hidden; empty if none is."""
+    return next((name for name, value in settings if value is not None and hidden_variable(name, value) != value), "")
 
 
 def tells_runs_apart(name: str, where: str) -> UsageError:
     """That no secret can: where values differ between runs, the names of directories, tables and reports have them."""
-    what = f"names of runs and reports show the values of {name}, and by its name they are secret"
+    what = f"names of runs and reports show the values of {name}, and they look secret"
     fix = "give a secret to all runs alike, by --env NAME; call what is none otherwise"
     return UsageError(what, where=where, fix=fix)
 

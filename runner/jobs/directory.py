@@ -318,12 +318,15 @@ class Run:
 
     @property
     def launched_as(self) -> Path | None:
-        """Its directory in the study that it is a launch of, also of a copy elsewhere; None where it is of none."""
-        if self.group is not None:
+        """Its directory in the study that it is a launch of, also of a copy elsewhere; None where it is of none. Where
+        another study lies by now: one that cannot be read.
+        """
+        if self.group is not None or (_OF_STUDY.match(str(self.path)) and is_linked(self)):
             return self.path
-        is_here = _OF_STUDY.match(str(self.path)) and is_linked(self)
-        ran_in = self.path if is_here else self.ran_in
-        return ran_in if _OF_STUDY.match(str(ran_in)) else None
+        if not _OF_STUDY.match(str(ran_in := self.ran_in)):
+            return None
+        is_there = not (ran_in.parents[2] / STUDY).is_file() or self._is_noted(ran_in)
+        return ran_in if is_there else self._unknown(ran_in)
 
     @property
     def _in_sweep(self) -> Path | None:
@@ -334,12 +337,14 @@ class Run:
         places = [each for each in (ran_in, self.path) if each.parent.parent.name == LAUNCHES]
         is_there = ran_in == self.path
         there = (each for each in places if (each.parents[2] / SWEEP).is_file() and (is_there or self._is_noted(each)))
-        unknown = self.path / LAUNCHES / (ran_in.parent.name or "unknown") / self.run_id
-        return next(there, unknown if self.swept else None)
+        return next(there, self._unknown(ran_in) if self.swept else None)
+
+    def _unknown(self, place: Path) -> Path:
+        return self.path / LAUNCHES / (place.parent.name or "unknown") / self.run_id
 
     def _is_noted(self, place: Path) -> bool:
-        """Whether the log of the sweep at this place has it, as far as it is one: it, or the sweep, may have been put
-        there. That of a chain has the first attempt alone.
+        """Whether the log of the study, or sweep, at this place has it, as far as it is one: it, or the study, may have
+        been put there. That of a chain has the first attempt alone.
         """
         from runner.jobs.campaign import Campaign  # few were moved
 

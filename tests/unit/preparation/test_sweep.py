@@ -73,11 +73,12 @@ def test_only_names_of_the_sweep_are_filled_in_and_a_value_is_no_place_for_anoth
         ("x", {"program": ("t.py", "x=1"), "arguments": ("--api-key={x}",)}),
         ("x", {"program": ("t.py",), "env": (("HF_TOKEN", "{x}"),)}),
         ("x", {"options": (("password", "{x}"),)}),
+        ("https", {"options": (("data", "{https}"),)}),
     ],
 )
 def test_a_secret_tells_no_runs_from_one_another(name: str, given: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match="by its name they are secret"):
-        filled_request(Request(1, **given), {name: "planted"}, "a")
+    with pytest.raises(UsageError, match="they look secret"):
+        filled_request(Request(1, **given), {name: f"{name}://me:planted@host/x"}, "a")
     others: dict[str, Any] = {
         "env": (("HF_TOKEN", "planted"), ("HF_HOME", None)),
         "program": ("t.py", "--max-tokens", "{x}"),

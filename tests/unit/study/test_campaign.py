@@ -494,6 +494,7 @@ def test_a_bundle_of_a_study_whose_directory_was_renamed_has_its_points(tmp_path
     bundled = InBundle(run.path.rename(tmp_path / run.run_id))  # which has no directory of the study
     assert Run(bundled.path).of_study().gaps and bundled.of_study() == OfStudy()
     index().mkdir(parents=True, exist_ok=True)
+    (index() / run.run_id).unlink()
     (index() / run.run_id).symlink_to(bundled.path)
     assert Run(bundled.path).of_study().gaps, "also where it is listed as one by itself"
     by_log, without = (figures(of.study, {SLOW: bundled}, each)[0][0] for each in (log, None))

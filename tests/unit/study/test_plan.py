@@ -133,7 +133,7 @@ def test_an_unknown_arm_and_a_value_that_is_empty_or_twice_there_are_refused() -
     for values in ("128,128", "128,"):
         with pytest.raises(UsageError, match="empty, or there twice"):
             plan.parse_settings([("batch-size", values)])
-    with pytest.raises(UsageError, match="the values of api-key, and by its name they are secret"):
+    with pytest.raises(UsageError, match="the values of api-key, and they look secret"):
         plan.parse_settings([("api-key", "a,b")])
 
 

@@ -347,7 +347,7 @@ def test_runs_that_secrets_tell_from_one_another_are_in_no_report_or_bundle(
     for subjects in (["train"], [run]):
         for command in (["report", "-o", str(tmp_path / "page")], ["export", "--bundle", file]):
             done = call(*command, *subjects, code=code)
-            assert is_number or f"the values of {name}, and by its name they are secret" in done.err
+            assert is_number or f"the values of {name}, and they look secret" in done.err
 
 
 @pytest.mark.parametrize("name", ["plan.json", "job.json"])
