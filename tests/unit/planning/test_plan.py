@@ -129,6 +129,7 @@ def test_what_goes_together_is_not_refused() -> None:
         assert "--arms" in arguments(TENSORFLOW, {}, user.items())
     program = arguments(TENSORFLOW, {"mode": "fit"}, (("mode", "tape"), ("compile", "true")))
     assert program[program.index("--mode") + 1] == "tape", "the user's value counts, not the site's"
+    assert "--model=-x" in arguments(RECIPE, {}, (("model", "-x"),)), "no parser takes it for an option"
 
 
 RESERVED = ("PATH", "LD_PRELOAD", "HOME", "CUDA_VISIBLE_DEVICES", "IFS", "UID", "SLURM_JOB_ID", "RUNNER_X", "RANK",
