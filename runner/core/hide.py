@@ -52,16 +52,24 @@ _USER_INFO = r"(?P<scheme>\w:/{1,2})[^/\s'\"]{0,999}@(?!sha256:)|[^/\s'\"@:=]+:[
 # A name that says that its value is secret: of a variable, an option, a header. Not "tokenizer", "author" or "passes",
 # nor what stands for something in a text ("pad_token").
 _SECRET_NAME = (
-    r"[\w.-]*(?:passw|passphrase|(?<!by)(?<!(?:one|two|low)[-_.])(?<!(?:high|band)[-_.])pass(?![a-z])|[_.-]pwd|secret|(?<!\b(?:pad|eos|bos|unk|cls|sep)[-_])(?<!\bmask[-_])"
-    r"token(?!iz|[-_.]?(?:mix(?:er|ing)|merg(?:e|ing)|type|drop|prune)(?![a-z]))|cred(?:ential|s)|jwt|cookie|bearer"
+    r"[\w.-]*(?:passw|passphrase|pass(?![a-z])|[_.-]pwd|secret|(?<!\b(?:pad|eos|bos|unk|cls|sep)[-_])(?<!\bmask[-_])"
+    r"token(?!iz)|cred(?:ential|s)|jwt|cookie|bearer"
     r"|auth(?![a-z])|(?:api|access|private|auth|account|encryption)[-_]?key)[\w.-]*"
 )
-# A number of something, as of tokens: of such names a secret is more than a short number.
+# A number of something, as of tokens: of such names a secret is more than a short number. And what is done with tokens,
+# or in a pass, which a word says.
+_OTHERS = r"(?is)(?!.*(?:passw|passphrase|sshpass|pwd|secret|cred|jwt|cookie|bearer|key|auth|access|api|\bhf))(?:--?)?"
 _NUMBER = (
-    r"(?is)(?!.*(?:passw|passphrase|sshpass|pwd|secret|cred|jwt|cookie|bearer|key|auth|access|api|\bhf))(?:--?)?"
+    rf"{_OTHERS}"
     r"(?:[\w.-]*token(?P<tokens>s)?[\w.-]*|(?:[\w.-]*[.])?(?:n|num|max|min)[-_.][\w.-]*)['\"]?(?:\s*[=:]\s*|\s+)"
     r"(?P<quote>['\"]?)(?:[+-]?\d(?(tokens)[\d._]{0,18}|[\d._]{0,8})(?:e[+-]?\d{1,2})?[kmbt]?|true|false|none)(?P=quote)"
     r"[,}\]]*"
+)
+_WORD = (
+    rf"{_OTHERS}[\w.-]{{0,60}}"
+    r"(?:token[-_.]?(?!s(?![a-z]))[a-z][\w.-]{0,60}|(?:class|dist|image|next|special|video)[-_]?tokens?"
+    r"|(?:band|by|backward|com|first|forward|high|low|multi|one|second|single|two)[-_.]?pass)['\"]?(?:\s*[=:]\s*|\s+)"
+    r"(?P<quote>['\"]?)(?:[a-z]{1,24}(?:[-_][a-z]{1,24}){0,4}|[+-]?\d[\d._]{0,8})(?P=quote)[,}\]]*"
 )
 _VALUE = r"(?:'[^']*'|\"[^\"]*\"|[^\s'\";&|]+)"
 _SECRET = (
@@ -98,7 +106,7 @@ def hidden(text: str) -> str:
 
 def is_secret(name: str, value: str) -> bool:
     """Whether the name of a variable says that this value is secret."""
-    return re.fullmatch(_SECRET_NAME, name, re.IGNORECASE) is not None and not _is_number(f"{name}={value}")
+    return re.fullmatch(_SECRET_NAME, name, re.IGNORECASE) is not None and not _is_ordinary(f"{name}={value}")
 
 
 def first_secret(settings: Iterable[tuple[str, str | None]]) -> str:
@@ -118,8 +126,8 @@ def hidden_variable(name: str, value: str) -> str:
     return REDACTED if is_secret(name, value) else hidden_value(value)
 
 
-def _is_number(assignment: str) -> bool:
-    return re.fullmatch(_NUMBER, assignment) is not None
+def _is_ordinary(assignment: str) -> bool:
+    return re.fullmatch(_NUMBER, assignment) is not None or re.fullmatch(_WORD, assignment) is not None
 
 
 def hidden_command(words: Sequence[str]) -> tuple[str, ...]:
@@ -131,11 +139,11 @@ def hidden_command(words: Sequence[str]) -> tuple[str, ...]:
 
 
 def _hidden_word(before: str, word: str) -> str:
-    if re.fullmatch(_SECRET_OPTION, before) and not _is_number(f"{before} {word}"):
+    if re.fullmatch(_SECRET_OPTION, before) and not _is_ordinary(f"{before} {word}"):
         return REDACTED
     if not re.fullmatch(_SCRIPT_OPTION, before) and (whole := re.fullmatch(_WHOLE, word)):
-        return word if _is_number(word) else f"{whole['name']}{REDACTED}"
-    return re.sub(_SECRET, lambda at: at[0] if _is_number(at[0]) else f"{at['name']}{REDACTED}", hidden_value(word))
+        return word if _is_ordinary(word) else f"{whole['name']}{REDACTED}"
+    return re.sub(_SECRET, lambda at: at[0] if _is_ordinary(at[0]) else f"{at['name']}{REDACTED}", hidden_value(word))
 
 
 def hidden_value(text: str) -> str:
