@@ -22,7 +22,7 @@ from runner.study.of_run import studies_of
 if TYPE_CHECKING:
     from runner.jobs.directory import Run
     from runner.jobs.states import Together
-    from runner.model.output import Cancellation, Problem, RunFacts
+    from runner.model.output import Cancellation, RunFacts
     from runner.model.study import StudyCancellation, StudyFacts
     from runner.model.verdict import Verdict
     from runner.study.directory import Subject
@@ -44,18 +44,20 @@ def command(runs: tuple[str, ...], timeout_s: float | None, cancel_on_interrupt:
     from runner.study.directory import find_subjects
 
     subjects, lacks = find_subjects(runs), _missing(runs)
+    if as_json and lacks:
+        return _document_of(subjects, timeout_s, lacks)
     code = wait_for(subjects, timeout_s=timeout_s, as_json=as_json, cancel_on_interrupt=cancel_on_interrupt)
-    return code or (Exit.NOT_ACCEPTED if lacks and not as_json else Exit.GOOD)
+    return code or (Exit.NOT_ACCEPTED if lacks else Exit.GOOD)
 
 
-def _missing(names: Iterable[str]) -> bool:
-    """Whether runs of sweeps that are named were not submitted, which is warned of."""
+def _missing(names: Iterable[str]) -> str:
+    """Which runs of sweeps that are named were not submitted, or are gone, which is warned of; empty for none."""
     from runner.study.directory import find_sweep
 
     sentences = [sweep.missing for name in names if (sweep := find_sweep(name)) is not None and sweep.missing]
     for sentence in sentences:
         warn(sentence)
-    return bool(sentences)
+    return "; ".join(sentences)
 
 
 def wait_for(
@@ -130,9 +132,9 @@ def _in_turn(subjects: Iterable[Subject], timeout_s: float | None) -> Iterator[t
             each = next_attempt(each)
 
 
-def _document_of(subjects: Sequence[Subject], timeout_s: float | None) -> int:
+def _document_of(subjects: Sequence[Subject], timeout_s: float | None, lacks: str = "") -> int:
     """Wait for several, and print their facts as one document; its error is that of the first that is not good, a
-    chain being as its last attempt.
+    chain being as its last attempt; else what their sweeps lack.
     """
     from runner.cli import json_output
     from runner.cli.study import problem
@@ -140,7 +142,7 @@ def _document_of(subjects: Sequence[Subject], timeout_s: float | None) -> int:
     from runner.jobs.facts import run_facts
     from runner.jobs.life import finish
     from runner.jobs.states import Together
-    from runner.model.output import WaitedFor
+    from runner.model.output import Problem, WaitedFor
     from runner.study.directory import chain_of
     from runner.study.gather import wait
 
@@ -159,7 +161,8 @@ def _document_of(subjects: Sequence[Subject], timeout_s: float | None) -> int:
             studies.append(now := wait(each, warn, timeout_s=left_s))
             code, error = Exit.NOT_PROVEN, problem(now)
         ends[chain_of(each) or each.path] = code, error
-    exit_code, first = next((end for end in ends.values() if end[1] is not None), (int(Exit.GOOD), None))
+    none = (int(Exit.NOT_ACCEPTED), Problem("not-accepted", lacks)) if lacks else (int(Exit.GOOD), None)
+    exit_code, first = next((end for end in ends.values() if end[1] is not None), none)
     return json_output.show(WaitedFor(tuple(runs), tuple(studies)), exit_code=exit_code, error=first)
 
 

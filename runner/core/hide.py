@@ -48,20 +48,24 @@ _OF_CODE = (
 # NAME:PASSWORD@ anywhere, NAME@ behind a scheme (of which a path keeps one slash); not the "@" of a digest
 # (pytorch:25.02-py3@sha256:...).
 # A password may hold a raw "@": all up to the last one before the path is hidden.
-_USER_INFO = r"(?P<scheme>\w:/{1,2})[^/\s'\"]{0,999}@(?!sha256:)|[^/\s'\"@:=]+:[^/\s'\"]{1,999}@(?!sha256:)"
+# What may begin anywhere begins at the first of its characters: else a long word takes quadratic time.
+_USER_INFO = (
+    r"(?P<scheme>\w:/{1,2})[^/\s'\"]{0,999}@(?!sha256:)"
+    r"|(?<![^/\s'\"@:=])[^/\s'\"@:=]+:[^/\s'\"]{1,999}@(?!sha256:)"
+)
 # A name that says that its value is secret: of a variable, an option, a header. Not "tokenizer", "author" or "passes",
 # nor what stands for something in a text ("pad_token").
 _SECRET_NAME = (
     r"[\w.-]*(?:passw|passphrase|pass(?![a-z])|[_.-]pwd|secret|(?<!\b(?:pad|eos|bos|unk|cls|sep)[-_])(?<!\bmask[-_])"
     r"token(?!iz)|cred(?:ential|s)|jwt|cookie|bearer"
-    r"|auth(?![a-z])|(?:api|access|private|auth|account|encryption)[-_]?key)[\w.-]*"
+    r"|auth(?![a-z])|(?:api|access|private|auth|account|encryption)[-_]?key)[\w.-]{0,100}"
 )
 # A number of something, as of tokens: of such names a secret is more than a short number. And what is done with tokens,
 # or in a pass, which a word says.
 _OTHERS = r"(?is)(?!.*(?:passw|passphrase|sshpass|pwd|secret|cred|jwt|cookie|bearer|key|auth|access|api|\bhf))(?:--?)?"
 _NUMBER = (
     rf"{_OTHERS}"
-    r"(?:[\w.-]*token(?P<tokens>s)?[\w.-]*|(?:[\w.-]*[.])?(?:n|num|max|min)[-_.][\w.-]*)['\"]?(?:\s*[=:]\s*|\s+)"
+    r"(?:[\w.-]{0,60}token(?P<tokens>s)?[\w.-]{0,60}|(?:[\w.-]{0,60}[.])?(?:n|num|max|min)[-_.][\w.-]{0,60})['\"]?(?:\s*[=:]\s*|\s+)"
     r"(?P<quote>['\"]?)(?:[+-]?\d(?(tokens)[\d._]{0,18}|[\d._]{0,8})(?:e[+-]?\d{1,2})?[kmbt]?|true|false|none)(?P=quote)"
     r"[,}\]]*"
 )
@@ -73,7 +77,8 @@ _WORD = (
 )
 _VALUE = r"(?:'[^']*'|\"[^\"]*\"|[^\s'\";&|]+)"
 _SECRET = (
-    rf"(?i:(?P<name>{_SECRET_NAME}['\"]?\s*[=:]\s*|--?{_SECRET_NAME}\s+|authorization:\s*\w+\s+|\bbearer\s+){_VALUE})"
+    rf"(?i:(?P<name>(?<![\w.-])(?:{_SECRET_NAME}['\"]?\s*[=:]\s*|--?{_SECRET_NAME}\s+)"
+    rf"|authorization:\s*\w+\s+|\bbearer\s+){_VALUE})"
 )
 _SECRET_OPTION = rf"(?i:--?{_SECRET_NAME})"
 # A word that is a name and its value, to its end (`--api-key=VALUE`); and what precedes a word that is a script.

@@ -316,12 +316,14 @@ class Campaign:
         end, _, sealed = head.strip().partition(" ")
         asked = self._asked(STUDY)
         noted = Run(judgements()).content(sha256(asked or self._asked(SWEEP))).decode("ascii", "replace")
+        sweep = None if asked else Run(self.path).read(SWEEP, Sweep)
         state = path.lstat()
         log = read_log(Run(self.path).content(LOG) if stat.S_ISREG(state.st_mode) else b"")
         if (end or self.is_logged) and end not in log.hashes:
             return replace(log, trouble=log.trouble or _CUT)
         beyond = log.lines[log.hashes.index(end) + 1 :] if end else ()  # of a process at work, or killed there
-        is_lost = bool(asked and end) and not noted and end != log.hashes[0]  # of the first line there is none
+        is_one = bool(asked) or (sweep is not None and sweep.sweep != "")  # an older sweep's may be another's
+        is_lost = is_one and bool(end) and not noted and end != log.hashes[0]  # of the first line there is none
         is_foreign = sealed != seal(end) or is_lost or any(e.event == "never-began" for e in beyond)
         if state.st_uid == os.geteuid() and is_foreign:
             return replace(log, trouble=log.trouble or "is not as gpu-runner left it here")

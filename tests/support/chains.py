@@ -63,7 +63,7 @@ class Chain:
         return self.file(attempt, "nodes").read_text().split()
 
     def jobs(self) -> int:
-        return self.daemons.inside("squeue", "--noheader", "--format=%j").count(f"{self.home.name}.")
+        return self.daemons.inside("squeue", "--noheader", "--states=PD,R", "--format=%j").count(f"{self.home.name}.")
 
     def goes_on(self, attempt: int) -> None:
         """That attempt begins and makes a checkpoint, with at most one job behind it."""
