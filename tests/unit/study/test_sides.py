@@ -404,6 +404,8 @@ def test_what_a_sweep_cannot_show_any_more_may_have_been_slow(what: str, tmp_pat
     if what == "its run":
         (point,) = side(str(sweep.path)).points.values()
         assert re.search("its run .* was launched, and its directory is gone", sweep.missing) and point.not_proven == 1
+        waited = json.loads(call("wait", str(sweep.path), "--json", code=Exit.NOT_ACCEPTED).out)
+        assert waited["exit_code"] == Exit.NOT_ACCEPTED and waited["error"]["what"] == sweep.missing
     moved = sweep.path.rename(tmp_path / "moved")
     (figure,) = json.loads(call("export", str(*moved.glob("launches/1/*")), "--format", "json").out)["runs"]
     assert "gap: its study has" in in_doubts(figure["figure"])
