@@ -109,6 +109,11 @@ def convert(source: Source, target: Path) -> tuple[bool, Path, str]:
     return done.made, done.image.path, done.moved_from
 
 
+def pruned(target: Path) -> list[Path]:
+    os.environ.update(RUNNER_STATE=str(target.parent / "no-state"), HOME=str(target.parent))
+    return [each.path for each in prune_images(target, Limits(max_bytes=0), dry_run=False).removed]
+
+
 def looked_up(name: str, target: Path) -> tuple[Path, str] | None:
     """The image's file as this user finds and reads it, and whose it is where that is to be known."""
     known = store.lookup(name, target)
@@ -158,6 +163,8 @@ def test_a_store_that_anybody_could_make_has_no_owner_to_believe(place: Path) ->
         os.chown(target, ALICE, ALICE)
         assert "the image store is" in outcome_as(ALICE, convert, image(place), at).what, "it could be exchanged"
     assert "the image store is" in outcome_as(ALICE, looked_up, DIGEST, shared / "link").what
+    assert "the image store is" in outcome_as(ALICE, pruned, shared / "link").what
+    assert run_as(ALICE, pruned, target) == [], "it is hers by its own name"
 
 
 def test_an_archive_of_another_user_names_nothing_but_itself(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -367,12 +374,8 @@ def test_what_belongs_to_others_is_neither_removed_nor_described_anew(place: Pat
     assert "SHA-256" in run_as(BOB, verify)
     assert run_as(ALICE, looked_up, DIGEST, target) == (hers, "")
 
-    def prune() -> list[Path]:
-        os.environ.update(RUNNER_STATE=str(place / "no-state"), HOME=str(place))
-        return [each.path for each in prune_images(target, Limits(max_bytes=0), dry_run=False).removed]
-
     target.chmod(0o777)  # also where he could
-    assert run_as(BOB, prune) == [his]
+    assert run_as(BOB, pruned, target) == [his]
     assert [each.name for each in target.glob("*.sqsh")] == [hers.name]
 
 

@@ -52,6 +52,15 @@ def believed(path: Path, store: Path) -> bool:
     return False
 
 
+def real(store: Path) -> Path:
+    """The store's real path, where things may be removed. Raises RefusedError: as ``believed``."""
+    with suppress(OSError, RuntimeError):
+        real = store.resolve(strict=True)
+        _believed_in(store, real.stat().st_uid, os.geteuid())
+        return real
+    return store
+
+
 def stranger(path: Path, store: Path, *, gone: str = "") -> str:
     """The user whose file it is, or who made a link of that name, where that is none of those that are believed; else
     empty. ``gone``: what is said of a file that is not there.
