@@ -47,7 +47,7 @@ from runner.images.packing.rootfs import Config
 from runner.images.sources import archives, blobs, credentials
 from runner.images.sources.credentials import Login
 from runner.images.sources.registry import Registry
-from runner.images.store import integrity, store, stored_image
+from runner.images.store import integrity, owners, store, stored_image
 from runner.images.store.store import Limits
 from runner.images.store.stored_image import StoredImage
 from runner.images.writable_root import tree_image
@@ -1262,6 +1262,19 @@ def test_live_leases_of_a_stranger_hold_up_no_one(place: Path) -> None:
     for name in (".k.claim", f".k.claim.{BOB}"):
         run_as(CAROL, lock._written, target / name, process_identity.unique())
     assert run_as(BOB, store.lease_path, "k", target).name.startswith(f".k.claim.{BOB}~")
+
+    def hold(name: str) -> list[str]:
+        with lock.leased(target / name, print, limit_s=1, holders=owners.believed_users(target)):
+            return [each.name for each in target.iterdir() if owners.is_own(each)]
+
+    assert run_as(BOB, hold, ".k.claim")[0].startswith(f".k.claim.{BOB}~"), "also of one that comes late"
+    dead = f"{process_identity.mark().rsplit('.', 2)[0]}.{2**22}.1/x"
+    run_as(BOB, lock._written, target / ".l.claim", dead)
+    at = (target / ".l.claim").stat().st_ino
+    run_as(CAROL, lock._written, target / f".l.claim.{at}.dead", process_identity.unique())
+    assert f".l.claim.{BOB}" in run_as(BOB, hold, ".l.claim"), "nor one who says to remove it"
+    (target / f".l.claim.{at}.dead").unlink()
+    assert run_as(BOB, hold, ".l.claim") == [".l.claim"], "whatever a name would make of its holder"
 
 
 def test_a_strangers_link_among_boxes_is_no_box(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
