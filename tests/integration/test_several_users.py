@@ -51,13 +51,13 @@ from runner.images.store import integrity, owners, store, stored_image
 from runner.images.store.store import Limits
 from runner.images.store.stored_image import StoredImage
 from runner.images.writable_root import tree_image
-from runner.jobs import code_record, directory, logs, lookup, mirror, states
+from runner.jobs import code_record, directory, logs, lookup, mirror, scripts, states
 from runner.jobs import collect as collected
 from runner.jobs.directory import Run, check_place
 from runner.jobs.image_usage import prune_images
 from runner.jobs.service import check_kernels
 from runner.model.image import INPUTS_LABEL, Setup
-from runner.model.job import Submitted
+from runner.model.job import JobState, SchedulerRecord, Submitted
 from runner.model.request import Request
 from runner.preparation.environment import prepare_environment
 from runner.preparation.job import prepare
@@ -490,6 +490,7 @@ def test_a_link_of_ones_own_list_leads_to_no_strangers_directory(place: Path) ->
     assert not run_as(ALICE, directory.is_linked, Run(root / run_id))
 
 
+@pytest.mark.usefixtures("state")
 def test_a_strangers_run_shows_no_file_of_ones_own(place: Path) -> None:
     private = owned(place / "private", ALICE, 0o700) / "rank-0.err"
     private.write_text("RuntimeError: of Alice alone\n")
@@ -503,6 +504,14 @@ def test_a_strangers_run_shows_no_file_of_ones_own(place: Path) -> None:
         return f"{lines} {logs.last_output(run)} {logs.log_files(run, logs.Selection())}"
 
     assert run_as(ALICE, read_of_logs) == "[] None ()"
+    job = Submitted("slurm", "5", "", "", 1.0, record=SchedulerRecord(JobState("ended", "FAILED"), output=str(private)))
+    run_as(CAROL, files.write_private, run.path / directory.JOB, msgspec.json.encode(job).decode())
+    (run.path / directory.JOB).chmod(0o644)
+    for user in (CAROL, ALICE):
+        os.chown(private, user, user)
+        text = f"{run_as(ALICE, lambda: scripts.end_of(run, job, JobState('ended')).lines)}"
+        assert ("Alice" in text, "Alice" in run_as(ALICE, read_of_logs)) == (user == CAROL,) * 2
+    (run.path / directory.JOB).unlink()
     shutil.rmtree(run.logs)
     run.logs.symlink_to(private.parent)
     assert "Alice" not in run_as(ALICE, read_of_logs)
