@@ -70,6 +70,7 @@ from runner.study import run
 from tests.support import odd_image
 from tests.support.daemons import Daemons
 from tests.support.ordinary_user import probe
+from tests.support.shell_files import stand_in
 from tests.support.squashfs import published
 from tests.support.studies import left_run, on_disk, study
 from tests.support.users import ALICE, AS_ROOT, BOB, CAROL, GROUP, become, killed_as, open_directory, outcome_as, run_as
@@ -1296,6 +1297,29 @@ def test_a_strangers_link_among_boxes_is_no_box(place: Path, monkeypatch: pytest
         assert run_as(ALICE, lifecycle.down, name) is False
     assert (precious / "thesis").exists()
     assert run_as(ALICE, lifecycle.names) == ()
+
+
+def test_a_stranger_who_takes_the_name_for_sshs_sockets_holds_up_no_one(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    monkeypatch.setenv("RUNNER_CACHE", str(owned(place / "cache", ALICE) / ("long" * 20)))
+    stand_in(place, "ssh", "")
+    monkeypatch.setenv("PATH", f"{place}:{os.environ['PATH']}")
+    site = msgspec.structs.replace(read_site("local"), name="far", login="me@far.example")
+
+    def sockets() -> Path:
+        (word,) = (each for each in remote._Connection(site)._ssh if each.startswith("ControlPath="))
+        return Path(word.partition("=")[2]).parent
+
+    taken = [owned(Path(f"/tmp/gpu-runner-ssh-{ALICE}{end}"), CAROL) for end in ("", "-0")]
+    try:
+        first = run_as(ALICE, sockets)
+        assert (run_as(ALICE, sockets), first.stat().st_uid) == (first, ALICE)
+        first.rmdir()
+    finally:
+        for each in taken:
+            each.rmdir()
 
 
 def test_only_its_owner_holds_a_lock(place: Path) -> None:

@@ -96,7 +96,7 @@ def test_a_setup_is_loaded_in_its_order() -> None:
     assert setup_lines(Setup()) == ()
 
 
-def test_a_script_with_the_sites_proxy_and_tokens_is_its_users_alone(
+def test_no_other_user_reads_a_script_with_the_sites_proxy_and_tokens(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RUNNER_CACHE", str(tmp_path / "cache"))
