@@ -124,7 +124,7 @@ def test_no_link_that_a_site_sends_back_is_followed(
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    with pytest.raises(InfrastructureError) if is_link else nullcontext():
+    with pytest.raises(InfrastructureError, match="could not be fetched") if is_link else nullcontext():
         remote._Connection(read_site("far")).fetch("/there", ["rep"])
     assert [each.read_text() for each in Path().rglob("*.json")] == ([] if is_link else ["{}"])
 

@@ -14,7 +14,7 @@ import pytest
 from runner.backends.runtimes import runtime
 from runner.backends.runtimes.common import load_lines
 from runner.checks.image_fit import missing_packages
-from runner.core.errors import Exit, RefusedError, RunnerError, UsageError
+from runner.core.errors import Exit, RefusedError, UsageError
 from runner.core.progress import Silent
 from runner.environments import directory, make
 from runner.environments.script import EnvironmentSpec, Places, creation, environment_spec, setup_of_jobs
@@ -101,7 +101,7 @@ def test_no_other_user_reads_a_script_with_the_sites_proxy_and_tokens(
 ) -> None:
     monkeypatch.setenv("RUNNER_CACHE", str(tmp_path / "cache"))
     spec = EnvironmentSpec("x", "virtualenv", "pytorch", Setup(modules=("none-such",)), ())
-    with pytest.raises(RunnerError):
+    with pytest.raises(RefusedError, match="could not be loaded"):
         make.make(spec, tmp_path / "x", Silent())
     modes = {name: (tmp_path / "x" / name).stat().st_mode & 0o777 for name in (directory.SCRIPT, directory.LOG)}
     assert modes == {directory.SCRIPT: 0o600, directory.LOG: 0o600}
