@@ -35,7 +35,7 @@ _UNREADABLE = (errno.ELOOP, errno.EISDIR, errno.ENXIO, errno.EAGAIN, errno.EACCE
 
 @contextmanager
 def locked(path: Path, say: Callable[[str], None], *, limit_s: float = LIMIT_S) -> Iterator[None]:
-    """Hold the lock ``path`` during the block: a file, created where it is absent, or a directory that exists.
+    """Hold the lock ``path`` during the block: a file, created where it is absent.
 
     A holder may remove the file before the block ends: whoever waited for it then locks the file that comes next.
 
@@ -58,13 +58,11 @@ def _acquire(path: Path, say: Callable[[str], None], limit_s: float) -> int:
     """A descriptor that holds the lock on what ``path`` names now."""
     began, reported = time.monotonic(), False
     while True:
-        # Locks on NFS need a descriptor that can write (flock(2)); a directory has none.
-        kind = os.O_RDONLY if path.is_dir() else os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
-        descriptor = os.open(path, kind, files.PRIVATE)
+        # Locks on NFS need a descriptor that can write (flock(2)).
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, files.PRIVATE)
         try:
-            if kind != os.O_RDONLY:
-                with suppress(OSError):  # who can read it can hold it: one of an earlier version was 0644
-                    os.fchmod(descriptor, files.PRIVATE)
+            with suppress(OSError):  # who can read it can hold it: one of an earlier version was 0644
+                os.fchmod(descriptor, files.PRIVATE)
             while not _try_lock(descriptor):
                 waited_s = time.monotonic() - began
                 if waited_s > limit_s:
