@@ -192,6 +192,7 @@ def test_two_at_once_install_one_conda(tmp_path: Path) -> None:
     both = [subprocess.Popen(["bash", "-c", script]) for _ in range(2)]
     assert [each.wait(60) for each in both] == [0, 0]
     assert conda.log().count("installing") == 1
+    assert not (tmp_path / "my conda.lock").stat().st_mode & 0o077, "who can read it can hold it"
 
 
 def test_the_command_installs_into_scratch_where_the_site_names_no_conda(tmp_path: Path, call: Call) -> None:
