@@ -305,10 +305,12 @@ class _Connection:
         if process.find("ssh") is None:
             raise RefusedError("there is no ssh here", where="PATH", fix="install OpenSSH's client")
         self._login = site.login
-        own = Path(os.environ.get("XDG_RUNTIME_DIR") or paths.cache_dir())
+        own = Path(os.environ.get("XDG_RUNTIME_DIR") or paths.ensure_directory(paths.cache_dir()))
         directory = own / "gpu-runner-ssh"
         if len(os.fsencode(directory)) > _LONGEST_SOCKET:
-            directory = Path(f"/tmp/gpu-runner-ssh-{os.geteuid()}")
+            name = f"gpu-runner-ssh-{os.geteuid()}-"
+            ours = filter(files.is_private, sorted(Path("/tmp").glob(f"{name}*")))  # another user may make any
+            directory = next(ours, None) or Path(tempfile.mkdtemp("", name, "/tmp"))
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not files.is_private(directory):
             fix = "remove it; it is made anew, for you alone"
@@ -413,10 +415,15 @@ class _Connection:
             file.seek(0)
             unpack = ["tar", "-xf", "-", "-C", str(own), "--", *names]
             code = code or process.start(unpack, stdin=file, stdout=2, stderr=2).wait()
-            for name, path in () if code else files.files_below(own):
+            for name, _ in () if code else files.files_below(own):
+                try:
+                    content = files.read_below(own, name)  # a link would lead to a file of this machine
+                except OSError:
+                    code = 1
+                    break
                 with suppress(OSError):  # the next line says what is wrong
                     Path(name).parent.mkdir(parents=True, exist_ok=True)
-                paths.write_output(Path(name), path.read_bytes())
+                paths.write_output(Path(name), content)
         if code:
             what, fix = "what it wrote could not be fetched", f"scp -r {self._login}:{directory}/{names[0]} ."
             raise InfrastructureError(what, where=self._login, fix=fix)

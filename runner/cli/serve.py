@@ -38,6 +38,7 @@ def command(notebook: bool, tensorboard: str | None, idle: int | None, *, dry_ru
 
     from runner.jobs.service import program_inside, program_of, reach_of
     from runner.model.request import Mount
+    from runner.preparation.request import complete
     from runner.preparation.site import read_user_site
 
     context = click.get_current_context()
@@ -51,7 +52,7 @@ def command(notebook: bool, tensorboard: str | None, idle: int | None, *, dry_ru
         logs = str(Path(tensorboard).resolve())
         words = (logs, *words)
         request = msgspec.structs.replace(request, mounts=(*request.mounts, Mount(logs, logs)))
-    site = read_user_site(request.site, request, for_job=True).site
+    site = read_user_site(complete(request).site, request, for_job=True).site
     program = program_of(kind, words, request, site, idle_s=60.0 * (idle or 0))
     request = msgspec.structs.replace(request, program=program)
     return in_own_job(request, partial(_serve, kind, reach_of(site)), dry_run=dry_run, full=full)

@@ -47,9 +47,10 @@ def command(rank: int, *, ssh: bool, stdio: bool, dry_run: bool, full: bool) -> 
         raise UsageError("--ssh takes no command", where="--ssh", fix="give it to ssh")
     if not own:
         from runner.jobs.service import program_inside
+        from runner.preparation.request import complete
 
         request = job_request("shell", program_inside("hold"))
-        access = _access(request.site, request) if ssh else None
+        access = _access(complete(request).site, request) if ssh else None
         return in_own_job(request, lambda run: _use(run, program, access), dry_run=dry_run, full=full)
     if values := given(context).keys() - {"arguments"}:
         fix = "leave them out, or leave RUN out: then they are those of a job for the shell"

@@ -342,11 +342,16 @@ class UnusableFileError(OSError):
     """Something lies there that is no file to read: a pipe, a device, a loop of links, or more than may be read."""
 
 
-def open_regular(path: Path) -> BinaryIO:
-    """The file, to be read. A pipe would block for ever, and a device never end: neither is opened. Raises
-    UnusableFileError: it is no regular file, or its links lead nowhere; OSError: it cannot be opened.
+def open_regular(path: Path, owner: int | None = None) -> BinaryIO:
+    """The file, to be read; ``owner``: whose it must be, None for anybody's. A pipe would block for ever, and a device
+    never end: neither is opened. Raises UnusableFileError: it is no regular file, or its links lead nowhere; OSError:
+    it cannot be opened, or is of another owner.
     """
-    return _regular(path, path)
+    file = _regular(path, path)
+    if owner not in (None, os.fstat(file.fileno()).st_uid):
+        file.close()
+        raise PermissionError(errno.EACCES, "another user's", str(path))
+    return file
 
 
 def _regular(name: Path | str, path: Path, handle: int | None = None, flags: int = 0) -> BinaryIO:

@@ -15,7 +15,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,7 +35,7 @@ _UNREADABLE = (errno.ELOOP, errno.EISDIR, errno.ENXIO, errno.EAGAIN, errno.EACCE
 
 @contextmanager
 def locked(path: Path, say: Callable[[str], None], *, limit_s: float = LIMIT_S) -> Iterator[None]:
-    """Hold the lock ``path`` during the block: a file, created where it is absent, or a directory that exists.
+    """Hold the lock ``path`` during the block: a file, created where it is absent.
 
     A holder may remove the file before the block ends: whoever waited for it then locks the file that comes next.
 
@@ -58,13 +58,11 @@ def _acquire(path: Path, say: Callable[[str], None], limit_s: float) -> int:
     """A descriptor that holds the lock on what ``path`` names now."""
     began, reported = time.monotonic(), False
     while True:
-        # Locks on NFS need a descriptor that can write (flock(2)); a directory has none.
-        kind = os.O_RDONLY if path.is_dir() else os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
-        descriptor = os.open(path, kind, files.PRIVATE)
+        # Locks on NFS need a descriptor that can write (flock(2)).
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, files.PRIVATE)
         try:
-            if kind != os.O_RDONLY:
-                with suppress(OSError):  # who can read it can hold it: one of an earlier version was 0644
-                    os.fchmod(descriptor, files.PRIVATE)
+            with suppress(OSError):  # who can read it can hold it: one of an earlier version was 0644
+                os.fchmod(descriptor, files.PRIVATE)
             while not _try_lock(descriptor):
                 waited_s = time.monotonic() - began
                 if waited_s > limit_s:
@@ -102,15 +100,19 @@ class Lease:
         owner: the holder's mark, unique to this lease; empty where it is no lease: a link, a directory, an empty file.
         since_s: when it was taken, Unix time on the holder's clock.
         beat: inode and modification time in ns; changes while the holder lives.
+        user: whose file it is.
     """
 
     owner: str
     since_s: float
     beat: tuple[int, int]
+    user: int
 
 
 @contextmanager
-def leased(path: Path, say: Callable[[str], None], *, limit_s: float = LIMIT_S) -> Iterator[None]:
+def leased(
+    path: Path, say: Callable[[str], None], *, limit_s: float = LIMIT_S, holders: Container[int] | None = None
+) -> Iterator[None]:
     """Hold the lease ``path`` during the block; its directory exists.
 
     Where what holds nothing cannot be removed (a directory; another user's, where only owners remove), the user holds
@@ -119,6 +121,7 @@ def leased(path: Path, say: Callable[[str], None], *, limit_s: float = LIMIT_S) 
 
     Args:
         say: receives a line that names the holder after two seconds of waiting, and once a minute from then on.
+        holders: users whose leases are waited for; None: of all. That of another holds nothing, and stays.
 
     Raises:
         UnknownStateError: another process held it for ``limit_s`` seconds.
@@ -126,7 +129,7 @@ def leased(path: Path, say: Callable[[str], None], *, limit_s: float = LIMIT_S) 
     """
     owner = process_identity.unique()
     with _reported_lease(path):
-        handle, path = _take(path, owner, say, limit_s)
+        handle, path = _take(path, owner, say, limit_s, holders)
     ended = threading.Event()
 
     def beat() -> None:
@@ -174,12 +177,14 @@ def read_lease(path: Path) -> Lease | None:
     beat = (status.st_ino, status.st_mtime_ns)
     try:
         fields = json.loads(raw)
-        return Lease(str(fields["owner"]), float(fields["since_s"]), beat)
+        return Lease(str(fields["owner"]), float(fields["since_s"]), beat, status.st_uid)
     except (ValueError, KeyError, TypeError, RecursionError):
-        return Lease("", status.st_mtime, beat)
+        return Lease("", status.st_mtime, beat, status.st_uid)
 
 
-def _take(path: Path, owner: str, say: Callable[[str], None], limit_s: float) -> tuple[int, Path]:
+def _take(
+    path: Path, owner: str, say: Callable[[str], None], limit_s: float, holders: Container[int] | None
+) -> tuple[int, Path]:
     """The descriptor of the lease and its path, once it is ours."""
     began = changed = time.monotonic()
     next_message = began + _SILENT_S
@@ -193,10 +198,13 @@ def _take(path: Path, owner: str, say: Callable[[str], None], limit_s: float) ->
             continue  # another process was faster
         if holder.beat != beat:
             beat, changed = holder.beat, now
-        state = process_identity.state(holder.owner)
-        if state == "dead" or (state == "elsewhere" and now - changed > (PATIENCE_S if holder.owner else _SILENT_S)):
+        state, is_strangers = process_identity.state(holder.owner), holders is not None and holder.user not in holders
+        patience_s = PATIENCE_S if holder.owner else _SILENT_S
+        if is_strangers or state == "dead" or (state == "elsewhere" and now - changed > patience_s):
             try:
-                _remove_dead(path, holder)
+                if is_strangers:
+                    raise PermissionError
+                _remove_dead(path, holder, holders)
             except (PermissionError, IsADirectoryError):
                 own = f".{os.geteuid()}"
                 path = path.with_name(f"{path.name}~{owner}" if path.name.endswith(own) else f"{path.name}{own}")
@@ -262,13 +270,18 @@ def _appears(path: Path) -> bool:
     return True
 
 
-def _remove_dead(path: Path, dead: Lease) -> None:
-    """Remove a dead holder's lease. Only one of the waiters does, or another could remove the one that comes next."""
-    marker = path.with_name(f"{path.name}.{dead.owner or dead.beat[0]}.dead")
+def _remove_dead(path: Path, dead: Lease, holders: Container[int] | None) -> None:
+    """Remove a dead holder's lease. Only one of the waiters does, or another could remove the one that comes next.
+    Raises PermissionError: a stranger says to be that one.
+    """
+    marker = path.with_name(f"{path.name}.{dead.beat[0]}.dead")
     handle = _create(marker, process_identity.unique())
     if handle is None:
-        if is_abandoned(marker):
+        waiter = read_lease(marker)
+        if waiter is not None and process_identity.state(waiter.owner) == "dead":
             marker.unlink(missing_ok=True)
+        elif waiter is not None and holders is not None and waiter.user not in holders:
+            raise PermissionError
         time.sleep(_PAUSE_S)
         return
     os.close(handle)

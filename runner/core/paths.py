@@ -215,13 +215,14 @@ def caches_ignored() -> bool:
 
 
 def ensure_directory(directory: Path) -> Path:
-    """``directory``, created where it is absent; the cache directory above it is marked as ours.
+    """``directory``, created where it is absent; the cache directory above it is closed to others where it is made
+    here, and marked as ours.
 
     A RUNNER_CACHE directory that already held something else is not marked: it belongs to another program.
     """
     above = cache_dir()
     if directory == above or above in directory.parents:
-        above.mkdir(parents=True, exist_ok=True)
+        above.mkdir(mode=0o700, parents=True, exist_ok=True)
         _check_cache(above, made=True)
         if not _is_marked(above) and (is_ours(above) or not any(above.iterdir())):
             (above / MARKER).write_text(f"{_SIGNATURE}\n{_OWNER}\n")

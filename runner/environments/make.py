@@ -248,7 +248,7 @@ def _made(spec: EnvironmentSpec, inputs: str, root: Path, progress: Progress, gi
         remove(environment)
     paths.ensure_directory(Path(places.wheels))
     script = root / directory.SCRIPT
-    script.write_text(scripts.creation(spec, places))
+    files.write_private(script, scripts.creation(spec, places))
     work.mkdir(mode=0o700)
     whole = False
     try:

@@ -183,7 +183,7 @@ _QUIET = ("--disable-pip-version-check", "--progress-bar", "off")
 # Installers of Miniforge and Miniconda take `-b -p DIRECTORY`. What they made cannot be moved, so it is made in its
 # place; a mark beside it tells an interrupted one from a directory that was there before. Two at once wait.
 _INSTALL = """\
-exec 8>>"$2.lock" && flock 8 || exit 1
+(umask 077 && : >>"$2.lock") && exec 8>>"$2.lock" && flock 8 || exit 1
 if [ -x "$2/bin/conda" ] && [ ! -e "$2.installing" ]; then exit 0; fi
 if [ -e "$2" ] && [ ! -e "$2.installing" ]; then echo "$2 is there, and is no conda" >&2; exit 1; fi
 rm -rf -- "$2" && : >"$2.installing" && bash "$1" -b -p "$2" && [ -e "$2/etc/profile.d/conda.sh" ] || exit 1

@@ -510,6 +510,13 @@ class Run:
         return about.st_uid
 
     @property
+    def owner_of_outputs(self) -> int | None:
+        """Of another user's run, whose the files must be that its record names: it could name one that this user alone
+        may read. Raises OSError as ``owner``.
+        """
+        return None if self.owner == os.geteuid() else self.owner
+
+    @property
     def ran_in(self) -> Path:
         """The run directory as its first rank saw it; in a container, where it has another name, as it was made here;
         empty where unknown.

@@ -109,9 +109,9 @@ def list_images(store_dir: Path) -> tuple[ListedImage, ...]:
 
 def prune_images(store_dir: Path, limits: Limits, *, dry_run: bool) -> Pruned:
     """Remove the images that the limits let go, and what killed conversions left; of this user alone, as what others
-    use is not known.
+    use is not known. Raises RefusedError: a stranger could exchange the whole store.
     """
-    uses = image_uses()
+    uses, store_dir = image_uses(), owners.real(store_dir)
     images = [
         image for image in store.everything(store_dir) if isinstance(image, StoredImage) and owners.is_own(image.path)
     ]

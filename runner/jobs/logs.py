@@ -110,19 +110,20 @@ _POLL_S, _SOON_S = 0.5, 0.1  # until files are looked at again; that have just g
 @dataclass(frozen=True)
 class LogFile:
     """One log; ``rank`` is None for the batch script's, and for what is run once a node; ``run`` where it is none of a
-    run directory.
+    run directory; then ``owner`` is whose it must be, None for anybody's.
     """
 
     path: Path
     rank: int | None
     run: Path | None = None
+    owner: int | None = None
 
     def open(self) -> BinaryIO:
         """To be read; of a run directory through no link: in another user's it could lead to files of this one. Raises
         OSError.
         """
         if self.run is None:
-            return files.open_regular(self.path)
+            return files.open_regular(self.path, self.owner)
         return files.open_below(self.run, self.path.relative_to(self.run).as_posix())
 
 
@@ -171,10 +172,11 @@ def log_files(run: Run, selection: Selection) -> tuple[LogFile, ...]:
     """Those of a selection that are not empty, the batch script's first, then by rank."""
     logs = []
     for path in _paths(run):
-        log = _log_file(run, path)
         with suppress(OSError):
+            log = _log_file(run, path)
             status = path.stat() if log.run is None else path.lstat()
-            if selection.holds(log) and stat.S_ISREG(status.st_mode) and status.st_size > 0:
+            is_whose = log.owner in (None, status.st_uid)
+            if selection.holds(log) and is_whose and stat.S_ISREG(status.st_mode) and status.st_size > 0:
                 logs.append(log)
     return tuple(
         sorted(logs, key=lambda log: (-1 if log.rank is None else log.rank, log.path.suffix != ".out", log.path))
@@ -183,7 +185,8 @@ def log_files(run: Run, selection: Selection) -> tuple[LogFile, ...]:
 
 def _log_file(run: Run, path: Path) -> LogFile:
     match = _RANK.match(path.name)
-    return LogFile(path, int(match[1]) if match else None, run.path if path.parent == run.logs else None)
+    rank, is_ours = int(match[1]) if match else None, path.parent == run.logs
+    return LogFile(path, rank, run.path if is_ours else None, None if is_ours else run.owner_of_outputs)
 
 
 def _paths(run: Run) -> Iterable[Path]:

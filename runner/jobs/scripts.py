@@ -159,11 +159,11 @@ def end_of(run: Run, submitted: Submitted, state: JobState) -> ScriptEnd:
     assert submitted.record is not None
     places = outputs(submitted.record, submitted.job_id)
     lacks = next((str(each.parent) for each in places if not each.parent.exists()), "")
-    return ScriptEnd(state, tuple(_last_lines(places[-1])), str(places[-1]), lacks)
+    return ScriptEnd(state, tuple(_last_lines(run, places[-1])), str(places[-1]), lacks)
 
 
-def _last_lines(path: Path) -> Iterator[str]:
-    with suppress(OSError), files.open_regular(path) as file:
+def _last_lines(run: Run, path: Path) -> Iterator[str]:
+    with suppress(OSError), files.open_regular(path, run.owner_of_outputs) as file:
         file.seek(max(0, os.fstat(file.fileno()).st_size - _LOG_BYTES))
         yield from file.read().decode("utf-8", "replace").splitlines()
 

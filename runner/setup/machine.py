@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from runner.core import process
+from runner.core import paths, process
 from runner.core.errors import RefusedError
 from runner.core.invocation import PROGRAM
 from runner.core.lock import locked
@@ -130,7 +130,7 @@ def missing_packages(
 def install_packages(packages: Iterable[Package], say: Callable[[str], None]) -> None:
     """Install them with apt-get, as root or through sudo; services that they bring are not started.
 
-    One at a time on a machine: the first to end would take the policy away from under the others.
+    One at a time of a user: the first to end would take the policy away from under the others.
 
     Raises:
         RefusedError: no apt-get, or no way to become root; the message holds the command line.
@@ -147,8 +147,7 @@ def install_packages(packages: Iterable[Package], say: Callable[[str], None]) ->
         raise RefusedError(what, where="PATH", fix=fix)
     become = _become_root(by_hand)
     quiet = ["env", "DEBIAN_FRONTEND=noninteractive"]
-    # A lock on the directory, not a file in it: any user can open that, and nothing is left there.
-    with locked(POLICY.parent, say), _no_service_starts(become):
+    with locked(paths.ensure_directory(paths.cache("locks")) / "packages.lock", say), _no_service_starts(become):
         for step in ([*_APT, "update"], command):
             output: list[str] = []
             say(shlex.join(step))

@@ -47,17 +47,17 @@ from runner.images.packing.rootfs import Config
 from runner.images.sources import archives, blobs, credentials
 from runner.images.sources.credentials import Login
 from runner.images.sources.registry import Registry
-from runner.images.store import integrity, store, stored_image
+from runner.images.store import integrity, owners, store, stored_image
 from runner.images.store.store import Limits
 from runner.images.store.stored_image import StoredImage
 from runner.images.writable_root import tree_image
-from runner.jobs import code_record, directory, logs, lookup, mirror, states
+from runner.jobs import code_record, directory, logs, lookup, mirror, scripts, states
 from runner.jobs import collect as collected
 from runner.jobs.directory import Run, check_place
 from runner.jobs.image_usage import prune_images
 from runner.jobs.service import check_kernels
 from runner.model.image import INPUTS_LABEL, Setup
-from runner.model.job import Submitted
+from runner.model.job import JobState, SchedulerRecord, Submitted
 from runner.model.request import Request
 from runner.preparation.environment import prepare_environment
 from runner.preparation.job import prepare
@@ -70,6 +70,7 @@ from runner.study import run
 from tests.support import odd_image
 from tests.support.daemons import Daemons
 from tests.support.ordinary_user import probe
+from tests.support.shell_files import stand_in
 from tests.support.squashfs import published
 from tests.support.studies import left_run, on_disk, study
 from tests.support.users import ALICE, AS_ROOT, BOB, CAROL, GROUP, become, killed_as, open_directory, outcome_as, run_as
@@ -107,6 +108,11 @@ def convert(source: Source, target: Path) -> tuple[bool, Path, str]:
     done = convert_source(source, Silent(), store_dir=target)
     assert not integrity.problem(done.image)
     return done.made, done.image.path, done.moved_from
+
+
+def pruned(target: Path) -> list[Path]:
+    os.environ.update(RUNNER_STATE=str(target.parent / "no-state"), HOME=str(target.parent))
+    return [each.path for each in prune_images(target, Limits(max_bytes=0), dry_run=False).removed]
 
 
 def looked_up(name: str, target: Path) -> tuple[Path, str] | None:
@@ -158,6 +164,8 @@ def test_a_store_that_anybody_could_make_has_no_owner_to_believe(place: Path) ->
         os.chown(target, ALICE, ALICE)
         assert "the image store is" in outcome_as(ALICE, convert, image(place), at).what, "it could be exchanged"
     assert "the image store is" in outcome_as(ALICE, looked_up, DIGEST, shared / "link").what
+    assert "the image store is" in outcome_as(ALICE, pruned, shared / "link").what
+    assert run_as(ALICE, pruned, target) == [], "it is hers by its own name"
 
 
 def test_an_archive_of_another_user_names_nothing_but_itself(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -367,12 +375,8 @@ def test_what_belongs_to_others_is_neither_removed_nor_described_anew(place: Pat
     assert "SHA-256" in run_as(BOB, verify)
     assert run_as(ALICE, looked_up, DIGEST, target) == (hers, "")
 
-    def prune() -> list[Path]:
-        os.environ.update(RUNNER_STATE=str(place / "no-state"), HOME=str(place))
-        return [each.path for each in prune_images(target, Limits(max_bytes=0), dry_run=False).removed]
-
     target.chmod(0o777)  # also where he could
-    assert run_as(BOB, prune) == [his]
+    assert run_as(BOB, pruned, target) == [his]
     assert [each.name for each in target.glob("*.sqsh")] == [hers.name]
 
 
@@ -487,6 +491,7 @@ def test_a_link_of_ones_own_list_leads_to_no_strangers_directory(place: Path) ->
     assert not run_as(ALICE, directory.is_linked, Run(root / run_id))
 
 
+@pytest.mark.usefixtures("state")
 def test_a_strangers_run_shows_no_file_of_ones_own(place: Path) -> None:
     private = owned(place / "private", ALICE, 0o700) / "rank-0.err"
     private.write_text("RuntimeError: of Alice alone\n")
@@ -500,6 +505,14 @@ def test_a_strangers_run_shows_no_file_of_ones_own(place: Path) -> None:
         return f"{lines} {logs.last_output(run)} {logs.log_files(run, logs.Selection())}"
 
     assert run_as(ALICE, read_of_logs) == "[] None ()"
+    job = Submitted("slurm", "5", "", "", 1.0, record=SchedulerRecord(JobState("ended", "FAILED"), output=str(private)))
+    run_as(CAROL, files.write_private, run.path / directory.JOB, msgspec.json.encode(job).decode())
+    (run.path / directory.JOB).chmod(0o644)
+    for user in (CAROL, ALICE):
+        os.chown(private, user, user)
+        text = f"{run_as(ALICE, lambda: scripts.end_of(run, job, JobState('ended')).lines)}"
+        assert ("Alice" in text, "Alice" in run_as(ALICE, read_of_logs)) == (user == CAROL,) * 2
+    (run.path / directory.JOB).unlink()
     shutil.rmtree(run.logs)
     run.logs.symlink_to(private.parent)
     assert "Alice" not in run_as(ALICE, read_of_logs)
@@ -1260,6 +1273,19 @@ def test_live_leases_of_a_stranger_hold_up_no_one(place: Path) -> None:
         run_as(CAROL, lock._written, target / name, process_identity.unique())
     assert run_as(BOB, store.lease_path, "k", target).name.startswith(f".k.claim.{BOB}~")
 
+    def hold(name: str) -> list[str]:
+        with lock.leased(target / name, print, limit_s=1, holders=owners.believed_users(target)):
+            return [each.name for each in target.iterdir() if owners.is_own(each)]
+
+    assert run_as(BOB, hold, ".k.claim")[0].startswith(f".k.claim.{BOB}~"), "also of one that comes late"
+    dead = f"{process_identity.mark().rsplit('.', 2)[0]}.{2**22}.1/x"
+    run_as(BOB, lock._written, target / ".l.claim", dead)
+    at = (target / ".l.claim").stat().st_ino
+    run_as(CAROL, lock._written, target / f".l.claim.{at}.dead", process_identity.unique())
+    assert f".l.claim.{BOB}" in run_as(BOB, hold, ".l.claim"), "nor one who says to remove it"
+    (target / f".l.claim.{at}.dead").unlink()
+    assert run_as(BOB, hold, ".l.claim") == [".l.claim"], "whatever a name would make of its holder"
+
 
 def test_a_strangers_link_among_boxes_is_no_box(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RUNNER_CACHE", str(owned(place / "cache", ALICE)))
@@ -1271,6 +1297,29 @@ def test_a_strangers_link_among_boxes_is_no_box(place: Path, monkeypatch: pytest
         assert run_as(ALICE, lifecycle.down, name) is False
     assert (precious / "thesis").exists()
     assert run_as(ALICE, lifecycle.names) == ()
+
+
+def test_a_stranger_who_takes_the_name_for_sshs_sockets_holds_up_no_one(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    monkeypatch.setenv("RUNNER_CACHE", str(owned(place / "cache", ALICE) / ("long" * 20)))
+    stand_in(place, "ssh", "")
+    monkeypatch.setenv("PATH", f"{place}:{os.environ['PATH']}")
+    site = msgspec.structs.replace(read_site("local"), name="far", login="me@far.example")
+
+    def sockets() -> Path:
+        (word,) = (each for each in remote._Connection(site)._ssh if each.startswith("ControlPath="))
+        return Path(word.partition("=")[2]).parent
+
+    taken = [owned(Path(f"/tmp/gpu-runner-ssh-{ALICE}{end}"), CAROL) for end in ("", "-0")]
+    try:
+        first = run_as(ALICE, sockets)
+        assert (run_as(ALICE, sockets), first.stat().st_uid) == (first, ALICE)
+        first.rmdir()
+    finally:
+        for each in taken:
+            each.rmdir()
 
 
 def test_only_its_owner_holds_a_lock(place: Path) -> None:

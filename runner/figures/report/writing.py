@@ -26,7 +26,7 @@ from runner.model.report import Report
 
 PAGE, PICTURE, FACTS = "report.html", "report.png", "report.json"
 NAMES = (PAGE, PICTURE, FACTS, "runs.csv", "ranks.csv", "points.csv", "losses.csv")
-_LIMIT_S = 60.0
+_LOCK, _LIMIT_S = ".report.lock", 60.0
 
 
 def write(report: Report, directory: Path, say: Callable[[str], None]) -> Report:
@@ -49,9 +49,12 @@ def write(report: Report, directory: Path, say: Callable[[str], None]) -> Report
     # The same as ``result`` of ``report --json``.
     contents[FACTS] = f"{json.dumps(msgspec.to_builtins(complete), indent=1)}\n".encode()
     try:
-        with _directory(directory), locked(directory, say, limit_s=_LIMIT_S):
-            check(directory, made=True)
-            _replace_all(directory, contents)
+        with _directory(directory), locked(directory / _LOCK, say, limit_s=_LIMIT_S):
+            try:
+                check(directory, made=True)
+                _replace_all(directory, contents)
+            finally:
+                (directory / _LOCK).unlink(missing_ok=True)
     except OSError as error:
         raise _cannot_be_written(error.errno or errno.EIO, directory) from None
     return complete
@@ -88,7 +91,9 @@ def check(directory: Path, *, made: bool = False) -> None:
             fix = f"name a directory of your own with -o; {files.way_out(directory, whose)}"
             raise UsageError(what, where=str(directory), fix=fix)
         foreign = sorted(
-            path.name for path in directory.iterdir() if path.name not in NAMES and not _is_left_behind(path.name)
+            path.name
+            for path in directory.iterdir()
+            if path.name not in (*NAMES, _LOCK) and not _is_left_behind(path.name)
         )
         why = f"this directory holds something else than a report: {foreign[0]}" if foreign else ""
     except FileNotFoundError:

@@ -19,7 +19,7 @@ from runner.core.files import sha256
 from runner.core.lock import is_abandoned, leased
 from runner.core.progress import Progress
 from runner.images.packing.mksquashfs import Source
-from runner.images.store import integrity, store
+from runner.images.store import integrity, owners, store
 from runner.images.store.stored_image import Edit, Form, StoredImage, file_name
 
 ABOUT = "opt/runner/image.json"  # an image of ours describes itself in this file
@@ -104,7 +104,7 @@ def publish(
         return done
     paths.ensure_directory(target)
     store.check_writable(target)
-    with leased(lease, progress.step):
+    with leased(lease, progress.step, holders=owners.believed_users(target)):
         store.sweep(key, target)
         if (done := kept()) is not None:
             return done

@@ -43,13 +43,29 @@ def others_write(store: Path) -> bool:
     return False
 
 
+def believed_users(store: Path) -> frozenset[int]:
+    """The caller, root and, where not anybody could have made it, the store's owner. Raises OSError; RefusedError: as
+    ``believed``.
+    """
+    return _believed_in(store, store.stat().st_uid, os.geteuid())
+
+
 def believed(path: Path, store: Path) -> bool:
     """Whether a file is the caller's, root's or that of the store's owner; of a link, both link and target. Raises
     RefusedError: a stranger could exchange the whole store.
     """
     with suppress(OSError):
-        return {path.lstat().st_uid, path.stat().st_uid} <= _vouching(store)
+        return {path.lstat().st_uid, path.stat().st_uid} <= believed_users(store)
     return False
+
+
+def real(store: Path) -> Path:
+    """The store's real path, where things may be removed. Raises RefusedError: as ``believed``."""
+    with suppress(OSError, RuntimeError):
+        real = store.resolve(strict=True)
+        _believed_in(store, real.stat().st_uid, os.geteuid())
+        return real
+    return store
 
 
 def stranger(path: Path, store: Path, *, gone: str = "") -> str:
@@ -60,7 +76,7 @@ def stranger(path: Path, store: Path, *, gone: str = "") -> str:
         return ""
     try:
         owner = path.lstat().st_uid
-        return user(path.stat().st_uid if owner in _vouching(store) else owner)
+        return user(path.stat().st_uid if owner in believed_users(store) else owner)
     except FileNotFoundError:
         return gone
 
@@ -121,10 +137,6 @@ def user(uid: int) -> str:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
         return f"user {uid}"
-
-
-def _vouching(store: Path) -> frozenset[int]:
-    return _believed_in(store, store.stat().st_uid, os.geteuid())
 
 
 @lru_cache

@@ -7,7 +7,7 @@ export PYTHONDONTWRITEBYTECODE='1'
 export PIP_CACHE_DIR='/scratch/e/elvis/gpu-runner/environments/.caches/pip'
 export CONDA_PKGS_DIRS='/scratch/e/elvis/gpu-runner/environments/.caches/conda'
 bash -c \
-  'exec 8>>"$2.lock" && flock 8 || exit 1
+  '(umask 077 && : >>"$2.lock") && exec 8>>"$2.lock" && flock 8 || exit 1
 if [ -x "$2/bin/conda" ] && [ ! -e "$2.installing" ]; then exit 0; fi
 if [ -e "$2" ] && [ ! -e "$2.installing" ]; then echo "$2 is there, and is no conda" >&2; exit 1; fi
 rm -rf -- "$2" && : >"$2.installing" && bash "$1" -b -p "$2" && [ -e "$2/etc/profile.d/conda.sh" ] || exit 1

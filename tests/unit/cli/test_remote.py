@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 import msgspec
@@ -13,11 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runner.cli import remote
-from runner.core.errors import RefusedError, UsageError
+from runner.core.errors import InfrastructureError, RefusedError, UsageError
 from runner.jobs import mirror
 from runner.model.site import SshFacts
 from runner.sites.loader import names, read_site
 from tests.support.hostile import HOSTILE
+from tests.support.shell_files import stand_in
 from tests.support.users import AS_ROOT, BOB
 
 SHELLS = ("sh", "bash")
@@ -107,6 +109,24 @@ def test_a_configuration_of_ssh_that_another_user_may_change_is_not_read(
     os.chown(config, BOB, BOB)
     with pytest.raises(RefusedError, match=f"this is user {BOB}'s, and may name any program"):
         remote._Connection(site)
+
+
+@pytest.mark.parametrize("is_link", [False, True])
+def test_no_link_that_a_site_sends_back_is_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_link: bool
+) -> None:
+    (tmp_path / "key").write_text("private\n")
+    (tmp_path / "there/rep").mkdir(parents=True)
+    file = tmp_path / "there/rep/report.json"
+    file.symlink_to(tmp_path / "key") if is_link else file.write_text("{}")
+    stand_in(tmp_path, "ssh", f"exec tar -cf - -C {tmp_path}/there rep")
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    with pytest.raises(InfrastructureError, match="could not be fetched") if is_link else nullcontext():
+        remote._Connection(read_site("far")).fetch("/there", ["rep"])
+    assert [each.read_text() for each in Path().rglob("*.json")] == ([] if is_link else ["{}"])
 
 
 def test_the_program_is_hashed_and_sent_with_all_that_installs_it() -> None:

@@ -224,6 +224,13 @@ def test_a_written_job_runs_by_plain_bash_and_is_judged_where_it_lies(tmp_path: 
         assert run([*REQUEST, *words]) == Exit.USAGE
 
 
+def test_the_site_of_the_shell_counts_for_a_server_and_ssh_too(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RUNNER_SITE", "local")
+    words = ("serve", "--gpus=1", "--runtime=native", "--dry-run", "--", "python3", "-m", "http.server", "{port}")
+    assert "inside/serve" in call(*words).out.replace(".", "/")
+    assert "the site local says" in call("shell", "--ssh", "--gpus=1", "--runtime=native", code=Exit.REFUSED).err
+
+
 def test_a_full_dry_run_prints_each_file_that_the_script_names(call: Call) -> None:
     script = call(*REQUEST, "--dry-run").out
     full = call(*REQUEST, "--dry-run", "--full").out

@@ -205,6 +205,17 @@ def test_directories_are_those_of_the_xdg_specification(monkeypatch: pytest.Monk
     assert str(paths.config_file()) == "/home/u/.config/gpu-runner/config.yaml"
 
 
+def test_a_cache_is_closed_to_others_unless_it_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, mode in (("new", 0o700), ("there", 0o755)):
+        monkeypatch.setenv("RUNNER_CACHE", str(tmp_path / name))
+        if name == "there":
+            (tmp_path / name).mkdir(mode)
+        paths.ensure_directory(store.directory())
+        assert (tmp_path / name).stat().st_mode & 0o777 == mode
+    monkeypatch.setenv("RUNNER_STORE", str(tmp_path / "shared"))
+    assert paths.ensure_directory(store.directory()).stat().st_mode & 0o777 == 0o755
+
+
 PLACES: dict[str, Callable[[], Path]] = {
     "RUNNER_CACHE": paths.cache_dir,
     "RUNNER_STATE": paths.state_dir,

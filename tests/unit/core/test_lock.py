@@ -24,9 +24,9 @@ Hold = Callable[..., AbstractContextManager[None]]
 
 @pytest.mark.parametrize(
     ("hold", "name", "says"),
-    [(lock.locked, "", "waiting for another"), (lock.locked, "lock", "waiting for another"),
+    [(lock.locked, "lock", "waiting for another"),
      (leased, "lock", f"waiting for process {os.getpid()} on {os.uname().nodename}, which started the same 0 s ago")],
-    ids=["a directory", "a file", "a lease"],
+    ids=["a file", "a lease"],
 )  # fmt: skip
 def test_the_holder_that_is_waited_for_is_named_and_the_wait_ends(
     tmp_path: Path, hold: Hold, name: str, says: str, monkeypatch: pytest.MonkeyPatch

@@ -15,6 +15,7 @@ from runner.backends.runtimes import runtime
 from runner.backends.runtimes.common import load_lines
 from runner.checks.image_fit import missing_packages
 from runner.core.errors import Exit, RefusedError, UsageError
+from runner.core.progress import Silent
 from runner.environments import directory, make
 from runner.environments.script import EnvironmentSpec, Places, creation, environment_spec, setup_of_jobs
 from runner.model.exit_codes import NO_CONDA, NO_HOROVOD, NOT_LOADED, NOT_MADE, NOT_PROVEN
@@ -93,6 +94,17 @@ def test_a_setup_is_loaded_in_its_order() -> None:
              "conda activate /env", "source /venv/bin/activate")  # fmt: skip
     assert setup_lines(setup) == tuple(tuple(line.split()) for line in lines)
     assert setup_lines(Setup()) == ()
+
+
+def test_no_other_user_reads_a_script_with_the_sites_proxy_and_tokens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RUNNER_CACHE", str(tmp_path / "cache"))
+    spec = EnvironmentSpec("x", "virtualenv", "pytorch", Setup(modules=("none-such",)), ())
+    with pytest.raises(RefusedError, match="could not be loaded"):
+        make.make(spec, tmp_path / "x", Silent())
+    modes = {name: (tmp_path / "x" / name).stat().st_mode & 0o777 for name in (directory.SCRIPT, directory.LOG)}
+    assert modes == {directory.SCRIPT: 0o600, directory.LOG: 0o600}
 
 
 def test_a_virtual_environment_is_made_upon_the_sites_modules(tmp_path: Path) -> None:
@@ -180,6 +192,7 @@ def test_two_at_once_install_one_conda(tmp_path: Path) -> None:
     both = [subprocess.Popen(["bash", "-c", script]) for _ in range(2)]
     assert [each.wait(60) for each in both] == [0, 0]
     assert conda.log().count("installing") == 1
+    assert not (tmp_path / "my conda.lock").stat().st_mode & 0o077, "who can read it can hold it"
 
 
 def test_the_command_installs_into_scratch_where_the_site_names_no_conda(tmp_path: Path, call: Call) -> None:

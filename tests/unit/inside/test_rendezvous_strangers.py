@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
 import pytest
-from gpu_runner_inside.launcher import meeting, rendezvous, rendezvous_server
+from gpu_runner_inside.launcher import meeting, network, rendezvous, rendezvous_server
 from gpu_runner_inside.launcher.world import World
 
 from tests.recipes.mesh.mesh_clients import Herd
@@ -174,6 +174,18 @@ def another_service(talk: Callable[[socket.socket], object]) -> Iterator[int]:
         yield listening.getsockname()[1]
         listening.shutdown(socket.SHUT_RDWR)
         thread.join(10)
+
+
+def test_who_knows_a_jobs_number_takes_one_of_its_ports() -> None:
+    ports = network.candidates(network.FIRST_PORT, TOKEN)
+    others = network.candidates(network.FIRST_PORT, "0" * 32)
+    assert (len(set(ports)), set(ports) & set(others)) == (network.CANDIDATES, {network.FIRST_PORT})
+    with ExitStack() as stack:
+        for port in ports:
+            with suppress(OSError):  # it is taken already
+                stack.enter_context(socket.create_server(("127.0.0.1", port)))
+        with pytest.raises(meeting.MeetingError, match=f"every port of {', '.join(map(str, ports))} is taken"):
+            meeting.serve("127.0.0.1", ports[0], TOKEN, 2)
 
 
 def test_a_service_that_drips_holds_no_rank_beyond_its_time_out() -> None:

@@ -117,20 +117,33 @@ def test_another_users_server_at_its_port_is_not_taken_for_it(tmp_path: Path) ->
     child.communicate(timeout=20)
 
 
+_ANSWERS = """
+import os, socket, sys
+os.seteuid(int(sys.argv[3]))
+family = socket.AF_INET6 if ":" in sys.argv[2] else socket.AF_INET
+server = socket.create_server((sys.argv[2], int(sys.argv[1])), family=family)
+while True:
+    connection, _ = server.accept()
+    connection.recv(100)
+    connection.sendall(b"HTTP/1.0 401 no\\r\\n\\r\\n")
+    connection.close()
+"""
+
+
 @AS_ROOT
-def test_another_user_who_listens_since_a_look_does_not_answer_for_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("own", "strangers", "status"), [("::1", "127.0.0.1", 0), ("127.0.0.1", "127.0.0.2", 401)])
+def test_another_user_who_listens_at_its_port_does_not_answer_for_it_and_does_not_hold_it_up(
+    tmp_path: Path, own: str, strangers: str, status: int
 ) -> None:
     server = Server("loopback", 0, tmp_path)
-    seen = server._connections
-    own = [["", "", "", "0A", "", "", "", str(os.getuid())]]
-    monkeypatch.setattr(server, "_connections", lambda state: own if state == "0A" else seen(state))
-    with subprocess.Popen((sys.executable, "-c", _ELSEWHERE, str(server._port))) as child:
+    words = (sys.executable, "-c", _ANSWERS, str(server._port))
+    with subprocess.Popen((*words, own, "0")) as first, subprocess.Popen((*words, strangers, str(BOB))) as second:
         try:
-            until(lambda: any(row[7] == str(BOB) for row in seen("0A")))
-            assert server._answer() == 0
+            until(lambda: {row[7] for row in server._connections("0A")} == {"0", str(BOB)})
+            assert server._answer() == status
         finally:
-            child.kill()
+            first.kill()
+            second.kill()
 
 
 @pytest.mark.parametrize(("program", "says"), [("no-such-program", "cannot be run"), ("false", "")])

@@ -203,28 +203,27 @@ class Server:
         return not idle and self._child.poll() is None
 
     def _answer(self) -> int:
-        """The status of an HTTP answer to who has no token; 0 for none, or where another user took the port, at any
-        address: the server may listen at another one than where we look.
-        """
-        if not self._path and {row[7] for row in self._connections("0A")} != {str(os.getuid())}:
-            return 0
+        """The status of an HTTP answer to who has no token; 0 for none, or where another user took the port."""
         with socket.socket(socket.AF_UNIX if self._path else socket.AF_INET) as connection, suppress(
             OSError, ValueError
         ):
             connection.settimeout(5)
             connection.connect(self._path or (self._host, self._port))
-            if not self._path and not self._is_own(connection.getsockname()[1]):
+            if not self._path and not self._is_own(connection):
                 return 0
             connection.sendall(b"GET / HTTP/1.0\r\nHost: localhost\r\n\r\n")
             return int(connection.recv(12)[9:])
         return 0
 
-    def _is_own(self, port: int) -> bool:
-        """Whether a process of this user takes our connection from this port: who listens may be another one by now.
-        One that is not taken yet has no inode.
+    def _is_own(self, connection: socket.socket) -> bool:
+        """Whether a process of this user takes our connection: who listens at this address may be another one. One that
+        is not taken yet has no inode.
         """
+        ends = (connection.getpeername(), connection.getsockname())
+        here, there = (f"{int.from_bytes(socket.inet_aton(at), sys.byteorder):08X}:{port:04X}" for at, port in ends)
         for _ in range(100):
-            rows = [row for row in self._connections("01") if row[2].endswith(f":{port:04X}") and row[9] != "0"]
+            established = [row for row in self._connections("01") if row[9] != "0"]
+            rows = [row for row in established if row[1].endswith(here) and row[2].endswith(there)]
             if rows:
                 return rows[0][7] == str(os.getuid())
             time.sleep(_POLL_S / 10)

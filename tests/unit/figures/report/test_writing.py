@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import fcntl
 import os
 import re
 import subprocess
@@ -135,9 +136,14 @@ write(msgspec.json.decode(pathlib.Path(sys.argv[1]).read_bytes(), type=Report), 
 
 def test_two_at_once_take_turns(report: Report, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writing, "_LIMIT_S", 0.1)
-    with locked(tmp_path, silent), pytest.raises(RunnerError, match="another process"):
+    with locked(tmp_path / writing._LOCK, silent), pytest.raises(RunnerError, match="another process"):
         write(report, tmp_path, silent)
-    assert list(tmp_path.iterdir()) == []
+    assert list(tmp_path.iterdir()) == [tmp_path / writing._LOCK]
+    handle = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(handle, fcntl.LOCK_EX)  # as another user may, who can read it
+    write(report, tmp_path, silent)
+    os.close(handle)
+    assert {each.name for each in tmp_path.iterdir()} <= {*NAMES}
 
 
 def test_one_that_is_killed_while_it_writes_leaves_what_was_there(report: Report, tmp_path: Path) -> None:

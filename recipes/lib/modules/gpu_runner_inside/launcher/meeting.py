@@ -77,7 +77,7 @@ def serve(host: str, port: int, token: str, size: int) -> None:
         MeetingError: ``rendezvous-address`` or ``rendezvous-port-taken``.
     """
     address = _resolve(host)
-    ports = network.candidates(port)
+    ports = network.candidates(port, token)
     for place, candidate in enumerate(ports):
         try:
             sock = rendezvous_server.listen(address, candidate)
@@ -104,7 +104,7 @@ def join(world: World, host: str, port: int, token: str, timeout_s: float) -> Me
     """
     until = time.monotonic() + timeout_s
     address = _resolve(host)
-    found, welcome, clock = _find(address, network.candidates(port), token, host, timeout_s, until)
+    found, welcome, clock = _find(address, network.candidates(port, token), token, host, timeout_s, until)
     if welcome["size"] != world.size:
         raise MeetingError(
             "world-mismatch", f"rank 0 knows a world of {welcome['size']}, this task one of {world.size}"

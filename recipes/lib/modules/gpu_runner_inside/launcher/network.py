@@ -53,14 +53,16 @@ def interface_of(address: str) -> str | None:
     return None
 
 
-def candidates(port: int) -> list[int]:
-    """The ports to try, in an order that every rank of the job step computes alike.
+def candidates(port: int, secret: str) -> list[int]:
+    """The ports to try, in an order that every rank of the job step computes alike: the job's own, then some that no
+    other user can know and take before.
 
-    A step of 1999 is prime to 16000: neighbouring jobs' second choices don't meet their neighbours' first ones.
+    Their distance, by the ranks' secret (hex digits), is prime to 16000, so that they differ.
     """
     if not FIRST_PORT <= port < FIRST_PORT + PORTS:
         return [port]
-    return [FIRST_PORT + (port - FIRST_PORT + 1999 * step) % PORTS for step in range(CANDIDATES)]
+    distance = int(secret, 16) % (PORTS // 10) * 10 + 9
+    return [FIRST_PORT + (port - FIRST_PORT + distance * step) % PORTS for step in range(CANDIDATES)]
 
 
 def free_port(address: str, ports: list[int]) -> int:
