@@ -111,19 +111,19 @@ def prune_images(store_dir: Path, limits: Limits, *, dry_run: bool) -> Pruned:
     """Remove the images that the limits let go, and what killed conversions left; of this user alone, as what others
     use is not known. Raises RefusedError: a stranger could exchange the whole store.
     """
-    uses, store_dir = image_uses(), owners.real(store_dir)
-    images = [
-        image for image in store.everything(store_dir) if isinstance(image, StoredImage) and owners.is_own(image.path)
-    ]
-    candidates = []
-    for image in images:
-        own, age = [use for use in uses if use.of(image.path)], age_s(image)
-        idle_s = min([age, *(time.time() - use.began_s for use in own)])
-        needed = any(use.needed for use in own)
-        candidates.append(Candidate(image.path, image.size_bytes, age, idle_s=idle_s, used=bool(own), needed=needed))
-    removed = to_remove(candidates, limits)
-    if not dry_run:
-        for candidate in removed:
-            store.remove(candidate.path)
-        store.sweep(None, store_dir)
+    uses, candidates = image_uses(), []
+    with owners.opened(store_dir) as at:
+        for image in store.everything(at) if at else ():
+            if not isinstance(image, StoredImage) or not owners.is_own(image.path):
+                continue
+            path, age = store_dir / image.path.name, age_s(image)
+            own = [use for use in uses if use.of(path)]
+            idle_s = min([age, *(time.time() - use.began_s for use in own)])
+            needed = any(use.needed for use in own)
+            candidates.append(Candidate(path, image.size_bytes, age, idle_s=idle_s, used=bool(own), needed=needed))
+        removed = to_remove(candidates, limits)
+        if at and not dry_run:
+            for candidate in removed:
+                store.remove(at / candidate.path.name)
+            store.sweep(None, at)
     return Pruned(removed, tuple(candidate.path for candidate in candidates if candidate.needed))

@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from runner.core import files
-from runner.core.errors import InfrastructureError, RefusedError
+from runner.core.errors import InfrastructureError, RefusedError, RunnerError
 
 
 def unreadable(path: Path, error: OSError) -> InfrastructureError:
@@ -59,13 +59,28 @@ def believed(path: Path, store: Path) -> bool:
     return False
 
 
-def real(store: Path) -> Path:
-    """The store's real path, where things may be removed. Raises RefusedError: as ``believed``."""
-    with suppress(OSError, RuntimeError):
-        real = store.resolve(strict=True)
-        _believed_in(store, real.stat().st_uid, os.geteuid())
-        return real
-    return store
+@contextmanager
+def opened(store: Path) -> Iterator[Path | None]:
+    """The store by this process's handle, where things may be removed: whatever has its name by then, they are those
+    that were looked at. None: it is not there. Raises RefusedError: as ``believed``; InfrastructureError: it cannot be
+    read.
+    """
+    try:
+        handle = os.open(store, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        yield None
+        return
+    except OSError as error:
+        raise unreadable(store, error) from error
+    at = f"/proc/{os.getpid()}/fd/{handle}"
+    try:
+        _believed_in(store, os.fstat(handle).st_uid, os.geteuid())
+        yield Path(at)
+    except RunnerError as error:
+        error.where = error.where.replace(at, str(store))
+        raise
+    finally:
+        os.close(handle)
 
 
 def stranger(path: Path, store: Path, *, gone: str = "") -> str:
@@ -141,7 +156,7 @@ def user(uid: int) -> str:
 
 @lru_cache
 def _believed_in(store: Path, owner: int, user: int) -> frozenset[int]:
-    is_first_come = files.is_first_come(store)
+    is_first_come = files.is_first_come(store) or not os.path.lexists(store)  # it may come and go
     if is_first_come and owner in (0, user):
         whose = files.exchangeable_by(store) or "where others made a directory above it"
         what = f"the image store is {whose}: another user could exchange all of it"
