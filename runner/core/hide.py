@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from runner.core.errors import UsageError
-
 REDACTED = "***"
 # Patterns are compiled where they are used: every call of this program comes here, and few have something to hide.
 # Each has a group ``name``, which stays.
@@ -117,13 +115,6 @@ def is_secret(name: str, value: str) -> bool:
 def first_secret(settings: Iterable[tuple[str, str | None]]) -> str:
     """The first of these names whose value would be hidden; empty if none is."""
     return next((name for name, value in settings if value is not None and hidden_variable(name, value) != value), "")
-
-
-def tells_runs_apart(name: str, where: str) -> UsageError:
-    """That no secret can: where values differ between runs, the names of directories, tables and reports have them."""
-    what = f"names of runs and reports show the values of {name}, and they look secret"
-    fix = "give a secret to all runs alike, by --env NAME; call what is none otherwise"
-    return UsageError(what, where=where, fix=fix)
 
 
 def hidden_variable(name: str, value: str) -> str:

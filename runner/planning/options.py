@@ -80,6 +80,13 @@ def _typed(key: str, value: Option, default: Option) -> Option:
     return value
 
 
+def tells_runs_apart(name: str, where: str) -> UsageError:
+    """That no secret can: where values differ between runs, the names of directories, tables and reports have them."""
+    what = f"names of runs and reports show the values of {name}, and they look secret"
+    fix = "give a secret to all runs alike, by --env NAME; call what is none otherwise"
+    return UsageError(what, where=where, fix=fix)
+
+
 def samples_per_step(program: Sequence[str], option: str) -> int | None:
     """The number behind ``--option``; the last one counts, as in the program. None where there is none."""
     found = value_of(program, option)

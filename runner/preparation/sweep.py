@@ -10,8 +10,9 @@ from math import prod
 import msgspec
 
 from runner.core.errors import UsageError
-from runner.core.hide import first_secret, hidden_command, tells_runs_apart
+from runner.core.hide import first_secret, hidden_command
 from runner.model.request import PLAIN_NAME, PLAIN_NAME_FIX, Request
+from runner.planning.options import tells_runs_apart
 
 MOST = 1000  # runs
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*\Z", re.ASCII)

@@ -14,9 +14,10 @@ from typing import get_args
 import msgspec
 
 from runner.core.errors import UsageError
-from runner.core.hide import first_secret, tells_runs_apart
+from runner.core.hide import first_secret
 from runner.core.text import gpus_text, instead
 from runner.model.study import Arm, Launch, Setting, Study
+from runner.planning.options import tells_runs_apart
 
 ARMS: tuple[Arm, ...] = get_args(Arm)
 # What one process can alternate between, in the order of its windows; `full` is its main one.

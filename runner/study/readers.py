@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from runner.core.errors import NotProvenError, RunnerError, UsageError
-from runner.core.hide import first_secret, tells_runs_apart
+from runner.core.hide import first_secret
 from runner.core.text import counted, instead
 from runner.figures.bundle.making import StudyToBundle, make
 from runner.figures.compare.compare import Side
@@ -25,6 +25,7 @@ from runner.model.figure import Doubt, OfStudy
 from runner.model.output import ExportedRun, MadeBundle
 from runner.model.report import Report
 from runner.model.study import Setting, StudyFacts
+from runner.planning.options import tells_runs_apart
 from runner.study.directory import StudyDirectory, Subject, find_subject, find_sweep, read
 from runner.study.gather import facts, figures, look, without_figure
 from runner.study.timeline import timelines
