@@ -244,12 +244,13 @@ def _way(path: Path) -> list[Path]:
         part = left.pop()
         at = at.parent if part == ".." else at / part
         try:
-            is_link = at.is_symlink()
-        except OSError:
-            break
-        found.append(at)
-        if is_link:
             target = at.readlink()
+        except OSError as error:
+            if error.errno not in (errno.EINVAL, errno.ENOENT, errno.ENOTDIR):
+                break
+            target = None  # it is no link, or not there
+        found.append(at)
+        if target is not None:
             at = Path("/") if target.is_absolute() else at.parent
             left += reversed(target.parts[target.is_absolute() :])
     return found

@@ -351,7 +351,7 @@ class Run:
         if self.plan is not None and self.plan.attempt:
             return True
         log = Campaign(place.parents[2]).log()
-        return bool(log.trouble) or self.run_id in log.launched.get(place.parent.name, ())
+        return bool(log.trouble) or place.name in log.launched.get(place.parent.name, ())
 
     def of_study(self, seen: Studies | None = None) -> OfStudy:
         """What its study says of its figure; nothing where it is of none. ``seen``: what was read for other runs, and

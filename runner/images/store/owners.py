@@ -74,7 +74,8 @@ def opened(store: Path) -> Iterator[Path | None]:
         raise unreadable(store, error) from error
     at = f"/proc/{os.getpid()}/fd/{handle}"
     try:
-        _believed_in(store, os.fstat(handle).st_uid, os.geteuid())
+        if os.fstat(handle).st_uid in (0, os.geteuid()) and files.may_be_strangers(store):
+            raise _exchangeable(store)  # after it was opened: what leads there may come and go
         yield Path(at)
     except RunnerError as error:
         error.where = error.where.replace(at, str(store))
@@ -156,11 +157,17 @@ def user(uid: int) -> str:
 
 @lru_cache
 def _believed_in(store: Path, owner: int, user: int) -> frozenset[int]:
-    is_first_come = files.is_first_come(store) or not os.path.lexists(store)  # it may come and go
+    is_first_come = files.is_first_come(store)
     if is_first_come and owner in (0, user):
-        whose = files.exchangeable_by(store) or "where others made a directory above it"
-        what = f"the image store is {whose}: another user could exchange all of it"
-        raise RefusedError(what, where=str(store), fix="name another store, by --store DIR or RUNNER_STORE")
+        raise _exchangeable(store)
     # In a container of an ordinary user, the store's owner and any stranger look the same.
     is_unknown = owner not in (0, user) and (is_first_come or owner == files.unmapped_user())
     return frozenset((user, 0) if is_unknown else (user, 0, owner))
+
+
+def _exchangeable(store: Path) -> RefusedError:
+    whose = ""
+    with suppress(OSError):  # what leads there has gone by now
+        whose = files.exchangeable_by(store)
+    what = f"the image store is {whose or 'where others made a directory'}: another user could exchange all of it"
+    return RefusedError(what, where=str(store), fix="name another store, by --store DIR or RUNNER_STORE")

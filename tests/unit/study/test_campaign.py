@@ -502,6 +502,19 @@ def test_a_bundle_of_a_study_whose_directory_was_renamed_has_its_points(tmp_path
     assert not any(doubt.code == "gap" for doubt in by_log.doubts), "these are in the bundle"
 
 
+@pytest.mark.parametrize("name", ["", "paper"])
+def test_a_copy_is_of_the_study_whose_log_has_it(name: str, tmp_path: Path) -> None:
+    of = on_disk(tmp_path, study((1,), 1))
+    run = left_run(of, SLOW, measured(200.0))
+    ran_as = {"RUNNER_RUN_DIR": str(run.path)}
+    leave(run, "ranks/0.start.json", StartRecord("2", 0, 1, 0, 1, 0, "h", True, "cpu", environment=ran_as))
+    copy = Run(shutil.copytree(run.path, tmp_path / "copies" / (name or run.run_id)))
+    assert copy.launched_as == run.path and not copy.of_study().gaps
+    of.path.rename(tmp_path / "moved")
+    on_disk(tmp_path, study((1,), 1)).path.rename(of.path)
+    assert copy.of_study().gaps, "another one lies there"
+
+
 def test_a_run_that_was_no_launch_proves_nothing_in_a_study(of: StudyDirectory) -> None:
     (run,) = of.runs(OTHER)
     alone = {"RUNNER_RUN_DIR": f"/home/u/runs/{run.run_id}"}
