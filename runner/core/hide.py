@@ -59,19 +59,19 @@ _SECRET_NAME = (
     r"|auth(?![a-z])|(?:api|access|private|auth|account|encryption)[-_]?key)[\w.-]{0,100}"
 )
 # A number of something, as of tokens: of such names a secret is more than a short number. And what is done with tokens,
-# or in a pass, which a word says.
-_OTHERS = r"(?is)(?!.*(?:passw|passphrase|sshpass|pwd|secret|cred|jwt|cookie|bearer|key|auth|access|api|\bhf))(?:--?)?"
+# or in a pass, which a word says; of an option, as variables have capitals.
+_OTHERS = r"(?is:(?!.*(?:passw|passphrase|sshpass|pwd|secret|cred|jwt|cookie|bearer|key|auth|access|api|\bhf)))(?:--?)?"
 _NUMBER = (
-    rf"{_OTHERS}"
-    r"(?:[\w.-]{0,60}token(?P<tokens>s)?[\w.-]{0,60}|(?:[\w.-]{0,60}[.])?(?:n|num|max|min)[-_.][\w.-]{0,60})['\"]?(?:\s*[=:]\s*|\s+)"
+    rf"{_OTHERS}(?i:(?:[\w.-]{{0,60}}token(?P<tokens>s)?[\w.-]{{0,60}}"
+    r"|(?:[\w.-]{0,60}[.])?(?:n|num|max|min)[-_.][\w.-]{0,60})['\"]?(?:\s*[=:]\s*|\s+)"
     r"(?P<quote>['\"]?)(?:[+-]?\d(?(tokens)[\d._]{0,18}|[\d._]{0,8})(?:e[+-]?\d{1,2})?[kmbt]?|true|false|none)(?P=quote)"
-    r"[,}\]]*"
+    r"[,}\]]*)"
 )
 _WORD = (
-    rf"{_OTHERS}[\w.-]{{0,60}}"
-    r"(?:token[-_.]?(?!s(?![a-z]))[a-z][\w.-]{0,60}|(?:class|dist|image|next|special|video)[-_]?tokens?"
-    r"|(?:band|by|backward|com|first|forward|high|low|multi|one|second|single|two)[-_.]?pass)['\"]?(?:\s*[=:]\s*|\s+)"
-    r"(?P<quote>['\"]?)(?:[a-z]{1,24}(?:[-_][a-z]{1,24}){0,4}|[+-]?\d[\d._]{0,8})(?P=quote)[,}\]]*"
+    rf"{_OTHERS}[a-z\d_.-]{{0,60}}"
+    r"(?:token[-_.]?(?!s(?![a-z]))[a-z][\w.-]{0,60}|(?:class|dist|image|next|per|special|video)[-_]token|tokens"
+    r"|(?<![a-z])(?:band|by|backward|com|first|forward|high|low|multi|one|second|single|two)[-_.]?pass)['\"]?"
+    r"(?:\s*[=:]\s*|\s+)(?P<quote>['\"]?)(?:[a-z]{1,24}(?:[-_][a-z]{1,24}){0,4}|[+-]?\d[\d._]{0,8})(?P=quote)[,}\]]*"
 )
 _VALUE = r"(?:'[^']*'|\"[^\"]*\"|[^\s'\";&|]+)"
 _SECRET = (

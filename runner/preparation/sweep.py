@@ -71,11 +71,15 @@ def filled_request(request: Request, values: Mapping[str, str], job_name: str | 
     if unused := next((each for each in values if each not in used), ""):
         fix = f"write {{{unused}}} where its value is to be: -- python train.py --{unused} {{{unused}}}"
         raise UsageError(f"there is no {{{unused}}} in the command", where=f"--sweep {unused}", fix=fix)
-    before, after = (*request.program, *request.arguments), (*made.program, *made.arguments)
-    words = zip(before, after, hidden_command(after), strict=True)
-    filled = {*made.env, *made.options} - {*request.env, *request.options}
-    if name := first_secret((*values.items(), *filled)) or next((at for was, now, at in words if was != now != at), ""):
-        raise tells_runs_apart(name, "--sweep")
+    before, after = _words(request), _words(made)
+    shown = zip(before, after, hidden_command(before), hidden_command(after), strict=True)
+    secret = next((was for was, now, *both in shown if was != now and len({*both}) == 1), "")  # it hides the values
+    if name := first_secret(values.items()) or next((each for each in values if f"{{{each}}}" in secret), ""):
+        raise tells_runs_apart(name, f"--sweep {name}")
     if job_name is not None and not PLAIN_NAME.match(job_name):
         raise UsageError(f"{job_name!r} cannot be a job's name", where="--name", fix=PLAIN_NAME_FIX)
     return made
+
+
+def _words(request: Request) -> tuple[str, ...]:
+    return (*request.program, *request.arguments, *(f"{key}={value}" for key, value in request.options + request.env))

@@ -94,11 +94,17 @@ def test_variables_that_a_job_does_not_record_are_hidden_elsewhere_too() -> None
     others = ("PWD", "OLDPWD", "PATH", "TOKENIZERS_PARALLELISM", "NCCL_DEBUG", "AUTHOR", "PAD_TOKEN")
     assert not any(is_secret(name, "planted") for name in others)
     assert [is_secret("MAX_TOKENS", value) for value in ("131072", "1e6", "4k", "planted")] == [False] * 3 + [True]
-    counts = {"tokens": ("-1", "1_000", "10000000000"), "token-mixer": ("pooling",), "token": ("-1",)}
+    counts = {"tokens": ("-1", "1_000", "10000000000", "all"), "token-mixer": ("pooling",), "token": ("-1",)}
     counts |= {"bypass": ("conv",), "two-pass": ("on",), "token_type": ("bpe",), "class-token": ("mean", "first")}
     counts |= {"token_embedding": ("learned",), "forward-pass": ("eager", "2")}
     assert not any(is_secret(name, value) for name, values in counts.items() for value in values)
     secrets = {"token": "10000000000", "token_type": "planted0", "bypass-token": "planted", "hf_token_ro": "planted"}
+    secrets |= {
+        "MLFLOW_PASS": "planted",
+        "mlflow_pass": "planted",
+        "GITHUB_TOKEN_CI": "planted",
+        "DOTCOM_PASS": "planted",
+    }
     assert all(is_secret(name, value) for name, value in secrets.items())
 
 

@@ -80,10 +80,17 @@ def test_a_secret_tells_no_runs_from_one_another(name: str, given: dict[str, Any
     with pytest.raises(UsageError, match="they look secret"):
         filled_request(Request(1, **given), {name: f"{name}://me:planted@host/x"}, "a")
     others: dict[str, Any] = {
-        "env": (("HF_TOKEN", "planted"), ("HF_HOME", None)),
-        "program": ("t.py", "--max-tokens", "{x}"),
+        "env": (("HF_TOKEN", "planted"), ("HF_HOME", None), ("DSN", "postgres://me:planted@db/run{x}")),
+        "program": (
+            "bash",
+            "-c",
+            "API_KEY=planted t.py --lr {x}",
+            "https://me:planted@host/{x}",
+            "--max-tokens",
+            "{x}",
+        ),
     }
-    assert filled_request(Request(1, **others), {"x": "512"}, "a").program[-1] == "512"
+    assert filled_request(Request(1, **others), {"x": "512"}, "a").program[-1] == "512", "beside a secret is none"
 
 
 def test_a_name_that_stands_nowhere_and_a_name_of_a_job_that_is_too_long_are_refused() -> None:
