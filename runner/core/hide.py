@@ -71,7 +71,7 @@ _WORD = (
     rf"{_OTHERS}[a-z\d_.-]{{0,60}}"
     r"(?:token[-_.]?(?!s(?![a-z]))[a-z][\w.-]{0,60}|(?:class|dist|image|next|per|special|video)[-_]token|tokens"
     r"|(?<![a-z])(?:band|by|backward|com|first|forward|high|low|multi|one|second|single|two)[-_.]?pass)['\"]?"
-    r"(?:\s*[=:]\s*|\s+)(?P<quote>['\"]?)(?:[a-z]{1,24}(?:[-_][a-z]{1,24}){0,4}|[+-]?\d[\d._]{0,8})(?P=quote)[,}\]]*"
+    r"(?:\s*[=:]\s*|\s+)(?P<quote>['\"]?)(?:[a-z]{1,24}(?:[-_][a-z]{1,24}){0,4}|[+-]?[a-z\d][a-z\d_./-]{0,11})(?P=quote)[,}\]]*"
 )
 _VALUE = r"(?:'[^']*'|\"[^\"]*\"|[^\s'\";&|]+)"
 _SECRET = (

@@ -689,14 +689,14 @@ def make_root(root: Path) -> Path:
     """Make a directory of run directories where there is none; one made here ignores itself for git. Returns its real
     path: where others write, a link may lead elsewhere by then. Raises OSError; UsageError: others could exchange them.
     """
-    if not root.is_dir():
+    if is_new := not root.is_dir():
         root.mkdir(parents=True, exist_ok=True)
-        if root.parent.name != LAUNCHES:  # the directory of a launch lies in one that does
-            with suppress(OSError), (root / ".gitignore").open("x", encoding="ascii") as ignored:
-                ignored.write("*\n")
     check_place(root, made=True)  # as it is named, too: who holds that name from here on goes where it leads then
     root = root.resolve()
     check_place(root, made=True)
+    if is_new and root.parent.name != LAUNCHES:  # the directory of a launch lies in one that does
+        with suppress(OSError), (root / ".gitignore").open("x", encoding="ascii") as ignored:
+            ignored.write("*\n")
     return root
 
 

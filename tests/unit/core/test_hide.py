@@ -95,10 +95,21 @@ def test_variables_that_a_job_does_not_record_are_hidden_elsewhere_too() -> None
     assert not any(is_secret(name, "planted") for name in others)
     assert [is_secret("MAX_TOKENS", value) for value in ("131072", "1e6", "4k", "planted")] == [False] * 3 + [True]
     counts = {"tokens": ("-1", "1_000", "10000000000", "all"), "token-mixer": ("pooling",), "token": ("-1",)}
-    counts |= {"bypass": ("conv",), "two-pass": ("on",), "token_type": ("bpe",), "class-token": ("mean", "first")}
+    counts |= {
+        "bypass": ("conv",),
+        "two-pass": ("on",),
+        "token_type": ("bpe",),
+        "class-token": ("mean", "first"),
+        "token-file": ("tok-1.txt",),
+    }
     counts |= {"token_embedding": ("learned",), "forward-pass": ("eager", "2")}
     assert not any(is_secret(name, value) for name, values in counts.items() for value in values)
-    secrets = {"token": "10000000000", "token_type": "planted0", "bypass-token": "planted", "hf_token_ro": "planted"}
+    secrets = {
+        "token": "10000000000",
+        "token_type": "planted0planted",
+        "bypass-token": "planted",
+        "hf_token_ro": "planted",
+    }
     secrets |= {
         "MLFLOW_PASS": "planted",
         "mlflow_pass": "planted",
