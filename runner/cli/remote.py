@@ -43,7 +43,7 @@ _FETCHED = frozenset(("report", "compare", "export"))
 _LOST = 255  # of ssh: it has no connection
 _NOT_THERE = 3
 _ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_MOST_NAMED = 3
+_MOST_NAMED, _MOST_BYTES = 3, 1 << 33  # of a file that comes back: a bundle may have as many
 _PAUSES_S = (1, 2, 5, 10, 30, 60)
 _LONGEST_SOCKET = 107 - len("/0123456789abcdef.0123456789abcdef")  # bytes of its directory (unix(7)); ssh adds the end
 _OPTIONS = {
@@ -417,7 +417,7 @@ class _Connection:
             code = code or process.start(unpack, stdin=file, stdout=2, stderr=2).wait()
             for name, _ in () if code else files.files_below(own):
                 try:
-                    content = files.read_below(own, name)  # a link would lead to a file of this machine
+                    content = files.read_below(own, name, _MOST_BYTES)  # a link leads to files of this machine
                 except OSError:
                     code = 1
                     break

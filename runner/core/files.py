@@ -388,9 +388,9 @@ def read_bytes(path: Path, most: int = 1 << 28) -> bytes:
     return _content(lambda: open_regular(path), path, most)
 
 
-def read_below(directory: Path, name: str) -> bytes:
+def read_below(directory: Path, name: str, most: int = 1 << 28) -> bytes:
     """The same of a file below a directory, as ``open_below`` finds it."""
-    return _content(lambda: open_below(directory, name), directory / name, 1 << 28)
+    return _content(lambda: open_below(directory, name), directory / name, most)
 
 
 def _content(opened: Callable[[], BinaryIO], path: Path, most: int) -> bytes:

@@ -64,7 +64,7 @@ def configured(name: str) -> tuple[Path, ...]:
     """
     named = config_file() if os.environ.get("RUNNER_CONFIG") else None
     beside = ((each, found) for each in config_files() for found in sorted(each.parent.glob(name)))
-    return tuple(found for each, found in beside if each != named or not files.exchangeable_by(found, used=True))
+    return tuple(at for each, at in beside if each != named or not files.exchangeable_by(at, made=True, used=True))
 
 
 def site_of_shell() -> str:
@@ -193,8 +193,9 @@ def _check_own(directory: Path, user: int, what: str, variable: str, *, made: bo
     write to it, or exchange it.
     """
     # Path.exists raises where a directory above is closed.
-    check = _check_found if os.path.exists(directory) else _check_found.__wrapped__  # noqa: PTH110
-    check(directory, user, what, variable, made=made)
+    is_there = os.path.exists(directory)  # noqa: PTH110
+    check = _check_found if is_there else _check_found.__wrapped__
+    check(directory, user, what, variable, made=made or is_there)
 
 
 @lru_cache

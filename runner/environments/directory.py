@@ -136,7 +136,7 @@ def _conda(prefix: Path) -> Path:
     for place in dict.fromkeys((*named, prefix, *around, *_makers(prefix))):
         if not (its := place / _CONDA_SH).is_file():
             continue
-        if place in (*named, prefix) or not (whose := files.exchangeable_by(its)):
+        if place in (*named, prefix) or not (whose := files.exchangeable_by(its, made=True)):
             return place
         fix += f"; of {place} {files.way_out(its, whose)}"
     raise RefusedError(f"no conda that activates {prefix} is found", where=str(prefix), fix=fix)
@@ -222,10 +222,11 @@ def beside(root: Path, name: str) -> Path:
     have. Raises OSError.
     """
     shared = root.parent / name
+    is_there = os.path.lexists(shared)
     with suppress(FileNotFoundError):
-        if not os.path.lexists(shared) and files.others_may_write(root.parent.stat()):
+        if not is_there and files.others_may_write(root.parent.stat()):
             return root / name
-    return root / name if files.exchangeable_by(shared) else shared
+    return root / name if files.exchangeable_by(shared, made=is_there) else shared
 
 
 def directory_of(name: str, at: Path) -> Path:
@@ -260,9 +261,9 @@ def find(name_or_directory: str, scratch: str, site: str) -> Environment:
     """
     by_path = "/" in name_or_directory
     root = Path(name_or_directory).absolute() if by_path else directory_of(name_or_directory, user_directory(scratch))
-    if not by_path and root.exists():
-        check_own(root, f"--env-name {root} if you trust its owner")
     environment = read(root)
+    if not by_path and (environment is not None or root.exists()):  # after it was read: it may come and go
+        check_own(root, f"--env-name {root} if you trust its owner")
     if environment is None and by_path and not (root / SCRIPT).exists():
         environment = environment_of_directory(root)
     if environment is None:

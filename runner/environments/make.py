@@ -180,7 +180,9 @@ def make(spec: EnvironmentSpec, root: Path, progress: Progress, *, given: Given 
         raise UsageError(what, where=str(root), fix="choose another NAME")
     inputs = inputs_of(spec)
     current = _current(inputs, root)
-    if current is None:
+    if current is not None:
+        directory.check_own(root)  # after it was read: it may come and go
+    else:
         if given.packages is not None:
             package_directory.check(given.packages.path, given.packages.manifest, progress)
         root.mkdir(parents=True, exist_ok=True)

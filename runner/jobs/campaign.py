@@ -315,14 +315,16 @@ class Campaign:
         head = Run(self.path).content(_HEAD).decode("ascii", "replace")  # before the log, which only grows
         end, _, sealed = head.strip().partition(" ")
         asked = self._asked(STUDY)
-        noted = Run(judgements()).content(sha256(asked or self._asked(SWEEP))).decode("ascii", "replace")
         sweep = None if asked else Run(self.path).read(SWEEP, Sweep)
+        # What was noted of an older sweep, without an id, may be of another one that asks the same.
+        is_one = bool(asked) or (sweep is not None and sweep.sweep != "")
+        key = sha256(asked or self._asked(SWEEP))
+        noted = Run(judgements()).content(key).decode("ascii", "replace") if is_one else ""
         state = path.lstat()
         log = read_log(Run(self.path).content(LOG) if stat.S_ISREG(state.st_mode) else b"")
         if (end or self.is_logged) and end not in log.hashes:
             return replace(log, trouble=log.trouble or _CUT)
         beyond = log.lines[log.hashes.index(end) + 1 :] if end else ()  # of a process at work, or killed there
-        is_one = bool(asked) or (sweep is not None and sweep.sweep != "")  # an older sweep's may be another's
         is_lost = is_one and bool(end) and not noted and end != log.hashes[0]  # of the first line there is none
         is_foreign = sealed != seal(end) or is_lost or any(e.event == "never-began" for e in beyond)
         if state.st_uid == os.geteuid() and is_foreign:

@@ -230,7 +230,8 @@ def proven_study(
     doubted = (replace(each, doubts=(*gap_doubts(gaps), *each.doubts)) for each in points)
     unequal = {(each.gpus, each.arm, each.settings): each.unequal for each in points}
     at = {key: (each.gpus, each.arm, each.settings) for key, each in launches.items()}
-    lacks = Counter(at[key] for key in read_log(log or b"").launched if key in at and key not in proven)
+    begun = (key for key, runs in read_log(log or b"").launched.items() if runs)
+    lacks = Counter(at[key] for key in begun if key in at and key not in proven)
     of_figures = OfStudy(
         gaps,
         lacks={key: lacks[point] for key, point in at.items()},

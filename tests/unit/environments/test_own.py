@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from runner.core.errors import Exit, RefusedError
+from runner.core.errors import Exit, RefusedError, UsageError
 from runner.core.paths import share
 from runner.environments import directory
 from runner.model.image import Activate, Environment, Setup
+from runner.recipes import loader as recipes
 from tests.support.commands import Call
 from tests.support.shell_files import stand_in
 
@@ -38,6 +39,16 @@ def _shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RUNNER_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("RUNNER_STATE", str(tmp_path / "state"))
     monkeypatch.chdir(tmp_path)
+
+
+def test_what_is_gone_after_it_was_read_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a place of all a stranger's could come and go."""
+    monkeypatch.setattr(directory, "read", lambda _root: object())
+    monkeypatch.setattr(Path, "is_file", lambda _path: True)
+    with pytest.raises(RefusedError, match="not there any more"):
+        directory.find("foo", str(tmp_path), "box")
+    with pytest.raises(UsageError, match="not there any more"):
+        recipes.directory_of("foo", tmp_path)
 
 
 def python_at(root: Path, script: str) -> Path:
