@@ -18,6 +18,7 @@ from runner.core import files as atomic
 from runner.core import package_directory
 from runner.core.errors import UsageError
 from runner.core.files import sha256
+from runner.core.hide import names_user
 from runner.core.lock import locked
 from runner.core.package_directory import (
     COMPILED,
@@ -139,7 +140,8 @@ def _publish(work: Path, directory: Path, manifest: Manifest) -> None:
         remove(directory / part)
         if (work / part).exists():
             (work / part).rename(directory / part)
-    atomic.write(directory / MANIFEST, msgspec.json.format(msgspec.json.encode(manifest)) + b"\n")
+    mode = atomic.PRIVATE if any(map(names_user, manifest.requirements)) else None  # they may have a token
+    atomic.write(directory / MANIFEST, msgspec.json.format(msgspec.json.encode(manifest)) + b"\n", mode=mode)
     remove(work)
 
 
