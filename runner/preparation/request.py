@@ -250,8 +250,11 @@ def check_directory(record: RequestRecord, what: str) -> None:
             fix="submit from another directory; `show` prints the command line",
         ) from None
     were = {_of_whom(each) for each in record.of_others}
-    for path in _named(request):
-        if (whose := files.exchangeable_by(path, used=True)) and _of_whom(f"{path}: {whose}") not in were:
+    named = tuple(_named(request))
+    there = {Path(request.directory), *filter(os.path.lexists, named)}
+    for path in named:
+        whose = files.exchangeable_by(path, made=path in there, used=True)
+        if whose and _of_whom(f"{path}: {whose}") not in were:
             became = f"this is {whose}, since {what} was submitted: it would run as you, or be mounted"
             fix = f"submit anew, with what you mean; {files.way_out(path, whose)}"
             raise RefusedError(became, where=str(path), fix=fix)

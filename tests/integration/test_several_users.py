@@ -585,6 +585,11 @@ def test_a_directory_that_is_another_users_since_is_not_submitted_from_again(
             what = outcome_as(ALICE, check_directory, record, "it").what
             assert f"user {CAROL}'s" in what and "since it was submitted" in what
     run_as(ALICE, check_directory, run_as(ALICE, record_of, here, "s"), "it")  # she chose it
+    with monkeypatch.context() as away:  # it is there for one look, and not for the next
+        away.setattr(Path, "stat", lambda path, **own: os.lstat(path) if own else None)
+        gone = msgspec.structs.replace(here, directory=str(place / "away"))
+        what = outcome_as(ALICE, check_directory, msgspec.structs.replace(records[0], request=gone), "it").what
+    assert what.startswith("this is not there any more")
     os.chown(place / "project", ALICE, GROUP)
     os.chown(place, 0, GROUP)
     place.chmod(0o2775)

@@ -157,11 +157,12 @@ def user(uid: int) -> str:
 
 @lru_cache
 def _believed_in(store: Path, owner: int, user: int) -> frozenset[int]:
-    is_first_come = files.is_first_come(store)
-    if is_first_come and owner in (0, user):
-        raise _exchangeable(store)
-    # In a container of an ordinary user, the store's owner and any stranger look the same.
-    is_unknown = owner not in (0, user) and (is_first_come or owner == files.unmapped_user())
+    if owner in (0, user):
+        if files.is_first_come(store):
+            raise _exchangeable(store)
+        return frozenset((user, 0))
+    # In a container of an ordinary user, the store's owner and any stranger look the same. A stranger's comes and goes.
+    is_unknown = owner == files.unmapped_user() or files.may_be_strangers(store)
     return frozenset((user, 0) if is_unknown else (user, 0, owner))
 
 
