@@ -294,7 +294,7 @@ def temporary_place() -> str:
     import tempfile
 
     place = tempfile.gettempdir()
-    return "/tmp" if exchangeable_by(Path(place)) else place
+    return "/tmp" if exchangeable_by(Path(place), made=True) else place
 
 
 def unmapped_user() -> int | None:

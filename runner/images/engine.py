@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from runner.core import paths, process, process_identity
 from runner.core.errors import InfrastructureError, RefusedError, RunnerError, UsageError
-from runner.core.files import exchangeable_by, is_private, sha256
+from runner.core.files import exchangeable_by, is_private, may_be_strangers, sha256
 from runner.core.loopback import ensure_own_port, is_here
 
 if TYPE_CHECKING:
@@ -82,7 +82,9 @@ def _trusted(base: str, where: str) -> str:
     if scheme == "http" and is_here(netloc := rest.partition("/")[0]):
         login, at, host = netloc.rpartition("@")
         return f"{_HERE}{login}{at}{ensure_own_port(host)}:{urlsplit(f'//{host}').port}"
-    if scheme == "http+unix" and (whose := exchangeable_by(Path(rest))):
+    whose = exchangeable_by(Path(rest)) if scheme == "http+unix" else ""
+    if whose or (scheme == "http+unix" and may_be_strangers(Path(rest))):
+        whose = whose or "where others may put theirs"
         raise RefusedError(f"the engine's socket is {whose}", where=where, fix="name one of the system, or of your own")
     return base
 
@@ -158,7 +160,7 @@ def default_urls(state: Path) -> Iterator[str]:
     runtime_dir = os.environ.get("XDG_RUNTIME_DIR", f"/run/user/{os.getuid()}")
     for path in (Path(runtime_dir, "docker.sock"), Path(runtime_dir, "podman/podman.sock")):
         with suppress(OSError):
-            if path.stat().st_uid in (0, os.geteuid()) and not exchangeable_by(path.parent):
+            if path.stat().st_uid in (0, os.geteuid()) and not exchangeable_by(path.parent, made=True):
                 yield f"unix://{path}"
     if has_private_sockets(state):
         yield private_url(state)

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from runner import box
-from runner.core import paths, process
+from runner.core import files, paths, process
 from runner.core.errors import RefusedError
 from runner.core.invocation import PROGRAM
 from runner.images import engine as private_engine
@@ -140,8 +140,11 @@ def _check_ours(cache: Path) -> None:
     """RUNNER_CACHE may name any directory: only one that we made, and marked so, is touched.
 
     Raises:
-        RefusedError: it holds something, and not our marker.
+        RefusedError: it holds something, and not our marker; others may put theirs in its place.
     """
+    if files.may_be_strangers(cache):
+        what, fix = "others may put a directory of theirs, or a link, in this place", "remove what is yours by hand"
+        raise RefusedError(what, where=str(cache), fix=fix)
     if cache.is_dir() and any(cache.iterdir()) and not paths.is_ours(cache):
         what = f"this directory was there before gpu-runner used it: it has no {paths.MARKER} of ours"
         fix = "unset RUNNER_CACHE, or name a directory that gpu-runner made; in this one remove by hand what is"
@@ -175,5 +178,5 @@ def _size(entries: Iterable[Path]) -> tuple[int, int]:
 def _below(entry: Path) -> Iterator[Path]:
     if os.path.lexists(entry):
         yield entry
-    for folder, folders, files in os.walk(entry):
-        yield from (Path(folder, name) for name in (*folders, *files))
+    for folder, folders, names in os.walk(entry):
+        yield from (Path(folder, name) for name in (*folders, *names))
