@@ -82,8 +82,7 @@ def _trusted(base: str, where: str) -> str:
     if scheme == "http" and is_here(netloc := rest.partition("/")[0]):
         login, at, host = netloc.rpartition("@")
         return f"{_HERE}{login}{at}{ensure_own_port(host)}:{urlsplit(f'//{host}').port}"
-    whose = exchangeable_by(Path(rest)) if scheme == "http+unix" else ""
-    if whose or (scheme == "http+unix" and may_be_strangers(Path(rest))):
+    if scheme == "http+unix" and ((whose := exchangeable_by(Path(rest))) or may_be_strangers(Path(rest))):
         whose = whose or "where others may put theirs"
         raise RefusedError(f"the engine's socket is {whose}", where=where, fix="name one of the system, or of your own")
     return base

@@ -196,14 +196,9 @@ def turns(launches: Iterable[Launch]) -> tuple[tuple[Launch, ...], ...]:
     return tuple(map(tuple, together))
 
 
-def in_key(text: str) -> str:
-    """As a launch's key has it, which is a file's name."""
-    return _NOT_PLAIN.sub("_", text)
-
-
 def _key(launch: Launch, taken: Collection[str]) -> str:
     """``g0008-full-batch-size=128-r2``; with a number where another launch has that name already."""
     parts = [f"g{launch.gpus:04d}", launch.arm, *(f"{name}={value}" for name, value in launch.settings)]
     place = "" if launch.node is None else f"-n{launch.node:03d}d{launch.device}"
-    name = f"{in_key('-'.join(parts))[:_LONGEST_KEY]}{place}-r{launch.repeat}"
+    name = f"{_NOT_PLAIN.sub('_', '-'.join(parts))[:_LONGEST_KEY]}{place}-r{launch.repeat}"
     return next(key for number in count(1) if (key := name if number == 1 else f"{name}.{number}") not in taken)
