@@ -206,7 +206,7 @@ def _written(call: Call) -> list[str]:
         if name.startswith(("/", "-")) or ".." in name.split("/"):
             what, fix = f"{name} is not below the working directory", "name it relative to it, without `..`"
             raise RefusedError(what, where="what is written at the site is fetched", fix=fix)
-        paths.check_output(Path(name))
+        paths.check_output(Path(name), new=True)
     return found
 
 
@@ -315,7 +315,7 @@ class _Connection:
         if not files.is_private(directory):
             fix = "remove it; it is made anew, for you alone"
             raise RefusedError("ssh's sockets would lie where others can reach them", where=str(directory), fix=fix)
-        if site.ssh.config and (whose := files.exchangeable_by(Path(site.ssh.config), made=True)):
+        if site.ssh.config and (whose := files.exchangeable_by(Path(site.ssh.config))):
             what, fix = f"this is {whose}, and may name any program", "name one of your own: `config:` below `ssh:`"
             raise RefusedError(what, where=f"{site.ssh.config}, of the site {site.name}", fix=fix)
         options = [word for each in _OPTIONS.items() for word in ("-o", "=".join(each))]

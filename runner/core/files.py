@@ -48,24 +48,25 @@ def closed_to_others(path: Path) -> Path | None:
     return real if path.is_absolute() else None
 
 
-def exchangeable_by(directory: Path, *, made: bool = False, used: bool = False) -> str:
+def exchangeable_by(directory: Path, *, new: bool = False, used: bool = False) -> str:
     """Whose directory it is, or one above it or a link on the way there, in words, where another user could exchange
     what this one makes there, or lead it elsewhere; else empty. Who may write by the group, the owner trusts, but for
     the login's group in a directory that is not this user's: who has that may be anybody, and it counts as all. Trusted
     are root, accounts of the system, and those that RUNNER_TRUST names; of a directory above that others may not write
     to, also the owner where it is of a group that this user was put into (a project's; who has the same login group may
     be anybody), and not where all may write: it may come from a place that gives its group away. That holds of
-    ``directory``, too, where it is only ``used``, as a file. What is not there yet will be this user's, unless it was
-    ``made``: then another user had theirs there, and took it away. Raises RuntimeError: its links lead in circles.
+    ``directory``, too, where it is only ``used``, as a file. What is not there, another user may have taken away for
+    this moment, unless it is ``new``: then it will be this user's, who asks again once it is. Raises RuntimeError: its
+    links lead in circles.
     """
-    real = directory.resolve()
-    for each in dict.fromkeys((real, *real.parents, *reversed(_way(directory)))):
-        try:
-            looked_at = _looked_at(each)
-        except OSError as error:  # as where a link leads to a name that is too long
-            return f"not to be looked at ({error.strerror})"
+    try:
+        real = directory.resolve()
+        on_the_way = {each: _looked_at(each) for each in (real, *real.parents, *reversed(_way(directory)))}
+    except OSError as error:  # as where a link leads to a name that is too long
+        return f"not to be looked at ({error.strerror})"
+    for each, looked_at in on_the_way.items():
         if looked_at is None:
-            if made:
+            if not new:
                 return "not there any more"
             continue
         status, above = looked_at
@@ -125,19 +126,19 @@ def way_out(directory: Path, whose: str) -> str:
 def of_file(path: Path) -> tuple[str, str]:
     """Whose place a file is in, for the end of a message, and the end of a fix, where it ``may_be_strangers``."""
     with suppress(OSError, RuntimeError):
-        if whose := exchangeable_by(path, used=True):
+        if whose := exchangeable_by(path, new=True, used=True):
             return f": it is {whose}", way_out(path, whose)
     return "", TRUSTS
 
 
-def is_first_come(directory: Path) -> bool:
+def is_first_come(directory: Path, *, new: bool = False) -> bool:
     """Whether a stranger has put the directory there, one above it, or a link on the way, as all may write to that
-    place, or those of the login's group; also where that cannot be looked at.
+    place, or those of the login's group; also where that cannot be looked at, and is not ``new``.
     """
     with suppress(OSError, RuntimeError):
         real = directory.resolve()
-        places = filter(None, map(_looked_at, (real, *real.parents, *_way(directory))))
-        return any(is_put_by_stranger(status, above) for status, above in places)
+        places = [_looked_at(each) for each in (real, *real.parents, *_way(directory))]
+        return any(not new if each is None else is_put_by_stranger(*each) for each in places)
     return True
 
 
@@ -232,7 +233,7 @@ def is_private(directory: Path) -> bool:
     with suppress(OSError):
         status = directory.lstat()
         ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
-        return ours and stat.S_IMODE(status.st_mode) & 0o777 == 0o700 and not exchangeable_by(directory, made=True)
+        return ours and stat.S_IMODE(status.st_mode) & 0o777 == 0o700 and not exchangeable_by(directory)
     return False
 
 
@@ -294,7 +295,7 @@ def temporary_place() -> str:
     import tempfile
 
     place = tempfile.gettempdir()
-    return "/tmp" if exchangeable_by(Path(place), made=True) else place
+    return "/tmp" if exchangeable_by(Path(place)) else place
 
 
 def unmapped_user() -> int | None:

@@ -54,7 +54,9 @@ def config_files() -> tuple[Path, ...]:
     below = (Path(each) / "gpu-runner" / "config.yaml" for each in machine if each.startswith("/"))
     found = tuple(dict.fromkeys((config_file(), *below)))
     for each in found[bool(os.environ.get("RUNNER_CONFIG")) :]:
-        _check_own(each.parent, os.geteuid(), "the directory of settings", "XDG_CONFIG_HOME, or XDG_CONFIG_DIRS,")
+        _check_own(
+            each.parent, os.geteuid(), "the directory of settings", "XDG_CONFIG_HOME, or XDG_CONFIG_DIRS,", make=False
+        )
     return found
 
 
@@ -64,7 +66,7 @@ def configured(name: str) -> tuple[Path, ...]:
     """
     named = config_file() if os.environ.get("RUNNER_CONFIG") else None
     beside = ((each, found) for each in config_files() for found in sorted(each.parent.glob(name)))
-    return tuple(at for each, at in beside if each != named or not files.exchangeable_by(at, made=True, used=True))
+    return tuple(at for each, at in beside if each != named or not files.exchangeable_by(at, used=True))
 
 
 def site_of_shell() -> str:
@@ -89,7 +91,7 @@ def whole_parts(value: str) -> str:
     where no other user could put something there.
     """
     parts = [each if each.startswith("/") else Path(each).absolute() for each in value.split(":")] if value else []
-    return ":".join(str(each) for each in parts if isinstance(each, str) or not files.exchangeable_by(each, made=True))
+    return ":".join(str(each) for each in parts if isinstance(each, str) or not files.exchangeable_by(each))
 
 
 _WITHIN = re.compile(r"/[^\s=:,;'\"&|()<>]+")
@@ -160,12 +162,12 @@ def cache(name: str) -> Path:
     return directory / name
 
 
-def check_output(path: Path, *, made: bool = False) -> None:
-    """Raises UsageError: another user could exchange the file that this user has named to be written, or the directory
-    that was ``made`` for it.
+def check_output(path: Path, *, new: bool = False) -> None:
+    """Raises UsageError: another user could exchange the file that this user has named to be written, or its directory;
+    ``new``: it may not be there.
     """
     with suppress(OSError):  # who writes it will say what is wrong
-        if whose := files.exchangeable_by(path, made=made):
+        if whose := files.exchangeable_by(path, new=new):
             what = f"this file is {whose}: another user could exchange it, or lead it elsewhere"
             fix = f"name a file in a directory of your own; {files.way_out(path, whose)}"
             raise UsageError(what, where=str(path), fix=fix)
@@ -175,34 +177,38 @@ def write_output(path: Path, content: bytes) -> None:
     """Write a file that this user has named, in a directory that is there. Raises UsageError, as ``check_output``;
     InfrastructureError: it cannot be written.
     """
-    check_output(path)
+    check_output(path, new=True)
     try:
         path.parent.stat()
-        check_output(path.parent, made=True)  # from here on no other one takes its place
+        check_output(path.parent)  # from here on no other one takes its place
         files.write(path, content)
     except OSError as error:
         raise InfrastructureError(f"cannot be written: {error.strerror}", where=str(path)) from None
 
 
-def _check_cache(directory: Path, *, made: bool = False) -> None:
-    _check_own(directory, os.geteuid(), "the cache directory", "RUNNER_CACHE", made=made)
+def _check_cache(directory: Path) -> None:
+    _check_own(directory, os.geteuid(), "the cache directory", "RUNNER_CACHE")
 
 
-def _check_own(directory: Path, user: int, what: str, variable: str, *, made: bool = False) -> None:
-    """Once a process where it is there; before that, another user may still make it. Raises RefusedError: others may
-    write to it, or exchange it.
+def _check_own(directory: Path, user: int, what: str, variable: str, *, make: bool = True) -> None:
+    """Once a process where it is there; ``make`` it where another user could else make it. Raises RefusedError: others
+    may write to it, or exchange it.
     """
     # Path.exists raises where a directory above is closed.
-    is_there = os.path.exists(directory)  # noqa: PTH110
-    check = _check_found if is_there else _check_found.__wrapped__
-    check(directory, user, what, variable, made=made or is_there)
+    if not (is_there := os.path.exists(directory)):  # noqa: PTH110
+        _check_found.__wrapped__(directory, user, what, variable, new=True)
+        if is_there := make and files.may_be_strangers(directory):
+            with suppress(OSError):  # as above
+                directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if is_there:
+        _check_found(directory, user, what, variable)
 
 
 @lru_cache
-def _check_found(directory: Path, _user: int, what: str, variable: str, *, made: bool) -> None:
+def _check_found(directory: Path, _user: int, what: str, variable: str, *, new: bool = False) -> None:
     whose = ""
     with suppress(OSError):  # who uses it will say what is wrong
-        whose = files.exchangeable_by(directory, made=made)
+        whose = files.exchangeable_by(directory, new=new)
         if not whose and files.others_may_write(directory.stat()):
             whose = files.open_to(directory.stat())
     if whose:
@@ -224,7 +230,7 @@ def ensure_directory(directory: Path) -> Path:
     above = cache_dir()
     if directory == above or above in directory.parents:
         above.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _check_cache(above, made=True)
+        _check_cache(above)
         if not _is_marked(above) and (is_ours(above) or not any(above.iterdir())):
             (above / MARKER).write_text(f"{_SIGNATURE}\n{_OWNER}\n")
     directory.mkdir(parents=True, exist_ok=True)

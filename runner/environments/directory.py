@@ -136,7 +136,7 @@ def _conda(prefix: Path) -> Path:
     for place in dict.fromkeys((*named, prefix, *around, *_makers(prefix))):
         if not (its := place / _CONDA_SH).is_file():
             continue
-        if place in (*named, prefix) or not (whose := files.exchangeable_by(its, made=True)):
+        if place in (*named, prefix) or not (whose := files.exchangeable_by(its)):
             return place
         fix += f"; of {place} {files.way_out(its, whose)}"
     raise RefusedError(f"no conda that activates {prefix} is found", where=str(prefix), fix=fix)
@@ -166,7 +166,7 @@ def user_directory(scratch: str) -> Path:
 
 def check_own(place: Path, fix: str = "name another directory") -> None:
     """Refuse a directory, which is there, in which another user could exchange what is made, or run. Raises OSError."""
-    if whose := files.exchangeable_by(place, made=True):
+    if whose := files.exchangeable_by(place):
         fix = f"{fix}; {files.way_out(place, whose)}"
         raise RefusedError(f"{place.name} is {whose}: what is there runs as you", where=str(place), fix=fix)
 
@@ -211,7 +211,7 @@ def check_setup(setup: Setup, lines: Iterable[Iterable[str]] = ()) -> None:
         is_data = _OF_DATA.match(word) is not None
         if is_data and not _OF_CODE.match(word) and login not in path.parts:
             continue
-        if _is_open(path) or (files.is_first_come(path) if is_data else files.may_be_strangers(path)):
+        if _is_open(path) or (files.is_first_come(path, new=True) if is_data else files.may_be_strangers(path)):
             whose, way_out = files.of_file(path)
             what = f"what is there runs as you, and may be another user's{whose}"
             raise RefusedError(what, where=str(path), fix=f"name one of your own in the site's setup; {way_out}")
@@ -226,7 +226,7 @@ def beside(root: Path, name: str) -> Path:
     with suppress(FileNotFoundError):
         if not is_there and files.others_may_write(root.parent.stat()):
             return root / name
-    return root / name if files.exchangeable_by(shared, made=is_there) else shared
+    return root / name if files.exchangeable_by(shared, new=not is_there) else shared
 
 
 def directory_of(name: str, at: Path) -> Path:

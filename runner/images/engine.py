@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from runner.core import paths, process, process_identity
 from runner.core.errors import InfrastructureError, RefusedError, RunnerError, UsageError
 from runner.core.files import exchangeable_by, is_private, may_be_strangers, sha256
+from runner.core.lock import locked
 from runner.core.loopback import ensure_own_port, is_here
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def _trusted(base: str, where: str) -> str:
     if scheme == "http" and is_here(netloc := rest.partition("/")[0]):
         login, at, host = netloc.rpartition("@")
         return f"{_HERE}{login}{at}{ensure_own_port(host)}:{urlsplit(f'//{host}').port}"
-    if scheme == "http+unix" and ((whose := exchangeable_by(Path(rest))) or may_be_strangers(Path(rest))):
+    if scheme == "http+unix" and ((whose := exchangeable_by(Path(rest), new=True)) or may_be_strangers(Path(rest))):
         whose = whose or "where others may put theirs"
         raise RefusedError(f"the engine's socket is {whose}", where=where, fix="name one of the system, or of your own")
     return base
@@ -159,7 +160,7 @@ def default_urls(state: Path) -> Iterator[str]:
     runtime_dir = os.environ.get("XDG_RUNTIME_DIR", f"/run/user/{os.getuid()}")
     for path in (Path(runtime_dir, "docker.sock"), Path(runtime_dir, "podman/podman.sock")):
         with suppress(OSError):
-            if path.stat().st_uid in (0, os.geteuid()) and not exchangeable_by(path.parent, made=True):
+            if path.stat().st_uid in (0, os.geteuid()) and not exchangeable_by(path.parent):
                 yield f"unix://{path}"
     if has_private_sockets(state):
         yield private_url(state)
@@ -176,8 +177,13 @@ def start_private(state: Path) -> str:
     It runs in its own mount namespace (its overlay mounts never show on the host), with no bridge, no packet filter
     rules, its own data root, containerd namespace and cgroup parent, and is ended by its process id. Facts: docs of
     dockerd 20.10 and later; an engine without a bridge builds and runs with the host's network. Needs root, or ``sudo``
-    without a password; the socket then belongs to the user's group.
+    without a password; the socket then belongs to the user's group. Who starts it at the same time waits, and finds it.
     """
+    with locked(paths.ensure_directory(paths.cache("locks")) / "engine.lock", lambda _line: None):
+        return _started(state)
+
+
+def _started(state: Path) -> str:
     address = private_url(state)
     if _pid(state) is not None and _comes_to_answer(address, lambda: _pid(state) is not None):
         return address

@@ -664,9 +664,9 @@ def create(root: Path, label: str, now_s: float, at: Path | None = None) -> Run:
             path = next(path for path in map(root.joinpath, names) if _reserved(path))
         else:
             at.mkdir(mode=0o700, parents=True, exist_ok=True)
-            check_place(at, made=True)  # as it is named, too
+            check_place(at)  # as it is named, too
             path = at.resolve()
-            check_place(path, made=True)
+            check_place(path)
             if any(path.iterdir()):
                 fix = "name a directory that is not there"
                 raise UsageError("there are files in it already", where=str(at), fix=fix)
@@ -691,18 +691,18 @@ def make_root(root: Path) -> Path:
     """
     if is_new := not root.is_dir():
         root.mkdir(parents=True, exist_ok=True)
-    check_place(root, made=True)  # as it is named, too: who holds that name from here on goes where it leads then
+    check_place(root)  # as it is named, too: who holds that name from here on goes where it leads then
     root = root.resolve()
-    check_place(root, made=True)
+    check_place(root)
     if is_new and root.parent.name != LAUNCHES:  # the directory of a launch lies in one that does
         with suppress(OSError), (root / ".gitignore").open("x", encoding="ascii") as ignored:
             ignored.write("*\n")
     return root
 
 
-def check_place(directory: Path, *, made: bool = False) -> None:
+def check_place(directory: Path) -> None:
     """Refuse a place where others could exchange a job's script before it is started. Raises OSError, UsageError."""
-    if whose := files.exchangeable_by(directory, made=made):
+    if whose := files.exchangeable_by(directory):
         what = f"this directory is {whose}: another user could exchange what your job is started from"
         fix = f"name a directory of your own: --runs, or --write, DIR; {files.way_out(directory, whose)}"
         raise UsageError(what, where=str(directory), fix=fix)

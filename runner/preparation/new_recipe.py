@@ -140,7 +140,7 @@ def write_recipe(new: NewRecipe, directory: Path, start: Path) -> tuple[Path, ..
         fix = "name another folder, or remove that file"
         raise RefusedError("there is another file of this name", where=str(directory / taken), fix=fix)
     directory.mkdir(parents=True, exist_ok=True)
-    if whose := atomic.exchangeable_by(directory, made=True):
+    if whose := atomic.exchangeable_by(directory):
         what = f"the folder is {whose}: another user could exchange what would run as you"
         raise RefusedError(what, where=str(directory), fix=f"name another folder; {atomic.way_out(directory, whose)}")
     for file in to_copy:

@@ -204,7 +204,7 @@ def _script(program: Sequence[str]) -> str | None:
 
 def record_of(request: Request, site: str) -> RequestRecord:
     """What is kept of a request; ``site``: that is used."""
-    whose = ((path, files.exchangeable_by(path, used=True)) for path in _named(request))
+    whose = ((path, files.exchangeable_by(path, new=True, used=True)) for path in _named(request))
     return RequestRecord(request, site, tuple(f"{path}: {of}" for path, of in whose if of))
 
 
@@ -253,7 +253,7 @@ def check_directory(record: RequestRecord, what: str) -> None:
     named = tuple(_named(request))
     there = {Path(request.directory), *filter(os.path.lexists, named)}
     for path in named:
-        whose = files.exchangeable_by(path, made=path in there, used=True)
+        whose = files.exchangeable_by(path, new=path not in there, used=True)
         if whose and _of_whom(f"{path}: {whose}") not in were:
             became = f"this is {whose}, since {what} was submitted: it would run as you, or be mounted"
             fix = f"submit anew, with what you mean; {files.way_out(path, whose)}"
@@ -268,7 +268,7 @@ def check_foreign(request: Request, changes: Collection[str]) -> None:
         value = getattr(request, name) or ""
         if name not in changes and paths.is_site_file(value):
             place = Path(request.directory, value)
-            if whose := files.exchangeable_by(place, made=True, used=True):  # what is not there may come and go
+            if whose := files.exchangeable_by(place, used=True):  # what is not there may come and go
                 option = f"--{name.replace('_', '-')}"
                 what = f"this is {whose}, and names what would run as you"
                 fix = f"{option} {place}, if you trust its owner; {files.way_out(place, whose)}"

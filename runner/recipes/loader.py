@@ -105,7 +105,7 @@ def directory_of(name_or_directory: str, below: Path) -> Path | None:
         return directory
     if name_or_directory in every_name() or not (directory / FILE).is_file():
         return None
-    if whose := files.exchangeable_by(directory, made=True):
+    if whose := files.exchangeable_by(directory):
         what, fix = f"the recipe is {whose}, and would run as you", f"./{name_or_directory} if you trust its owner"
         raise UsageError(what, where=f"--recipe {name_or_directory}", fix=fix)
     return directory

@@ -13,6 +13,7 @@ import subprocess
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -156,13 +157,13 @@ def _lines(path: str) -> list[str]:
 
 
 def test_a_private_engine_leaves_the_host_as_it_was() -> None:
-    """Started twice, where the path is too long for a socket, and stopped: nothing but its own state is left."""
+    """Started by three at once, its path too long for a socket, and stopped: nothing but its own state is left."""
     parent = Path(tempfile.mkdtemp(prefix="engine-"))
     state = parent / ("long" * 30) / "engine"
     before = observe()
     try:
-        url = engine.start_private(state)
-        assert engine.start_private(state) == url
+        with ThreadPoolExecutor() as pool:
+            (url,) = set(pool.map(engine.start_private, [state] * 3))
         client = engine.connect(url)
         assert engine.needs_host_network(client)
         client.api.import_image_from_data(small_root(), repository="private", tag="1")

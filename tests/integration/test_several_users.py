@@ -828,6 +828,9 @@ def test_no_cache_that_others_may_write_to_is_used(place: Path, monkeypatch: pyt
     monkeypatch.setenv("RUNNER_CACHE", str(place / "cache-61002-none/x"))
     owned(place / "cache-61002-none", CAROL, 0o777)
     assert "the cache directory is below" in outcome_as(ALICE, blobs.directory).what, "where it would be made"
+    monkeypatch.setenv("RUNNER_CACHE", str(owned(place / "shared", 0, 0o1777) / "cache/x"))
+    run_as(ALICE, blobs.directory)
+    assert run_as(ALICE, files.is_private, place / "shared/cache/x"), "nobody else can make it from here on"
 
 
 def test_no_list_of_runs_and_no_settings_of_a_stranger_are_used(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -171,11 +171,12 @@ def check_replaceable(file: Path) -> None:
     Raises:
         UsageError: something else is there, or another user could exchange it.
     """
-    check_output(file)
+    check_output(file, new=True)
     fix = "name a new file, or an earlier bundle, which is replaced"
     try:
         if not file.parent.is_dir():
             raise UsageError("there is no such directory to write a bundle into", where=str(file.parent), fix="make it")
+        check_output(file.parent)
         with files.open_regular(file) as opened:
             begins_so = bag.begins_with(opened, f"{TOP}/{bag.INFO}")
     except FileNotFoundError:

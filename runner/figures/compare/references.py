@@ -20,13 +20,13 @@ _NOT = ("false", "0", "no", "off")  # an option's words for it; a flag stands wi
 
 
 def default_file() -> Path:
-    """``references.yaml`` beside the user's configuration. Raises UsageError: another user could exchange it, as where
-    RUNNER_CONFIG is in a directory of all.
+    """``references.yaml`` beside the user's configuration. Raises UsageError, RefusedError: another user could exchange
+    it, as where RUNNER_CONFIG is in a directory of all.
     """
     file = paths.config_file().with_name("references.yaml")
-    if whose := files.exchangeable_by(file, used=True):
+    if whose := files.exchangeable_by(file, new=True, used=True):
         raise UsageError(f"this file is {whose}: references may be theirs", where=str(file), fix="--reference FILE")
-    return file
+    return paths.check_settings(file)  # again: it may come and go
 
 
 def read_references(path: Path) -> tuple[Reference, ...]:

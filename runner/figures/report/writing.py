@@ -36,7 +36,7 @@ def write(report: Report, directory: Path, say: Callable[[str], None]) -> Report
         UsageError: the directory is a file, or holds something else than a report.
         InfrastructureError: it cannot be written: no space, no permission.
     """
-    check(directory)
+    check(directory, new=True)
     place = next(each for each in (directory, *directory.absolute().parents) if each.exists())
     if not os.access(place, os.W_OK | os.X_OK):  # said before the pictures are made
         raise _cannot_be_written(errno.EACCES, directory)
@@ -51,7 +51,7 @@ def write(report: Report, directory: Path, say: Callable[[str], None]) -> Report
     try:
         with _directory(directory), locked(directory / _LOCK, say, limit_s=_LIMIT_S):
             try:
-                check(directory, made=True)
+                check(directory)
                 _replace_all(directory, contents)
             finally:
                 (directory / _LOCK).unlink(missing_ok=True)
@@ -79,14 +79,14 @@ def _cannot_be_written(number: int, directory: Path) -> InfrastructureError:
     return InfrastructureError(f"the report cannot be written: {os.strerror(number)}", where=str(directory), fix=fix)
 
 
-def check(directory: Path, *, made: bool = False) -> None:
-    """Refuse a directory that holds something else; ``made``: it is there by now.
+def check(directory: Path, *, new: bool = False) -> None:
+    """Refuse a directory that holds something else; ``new``: it may not be there.
 
     Raises:
         UsageError: it is no directory, or not empty and no report; or others could exchange it.
     """
     try:
-        if whose := files.exchangeable_by(directory, made=made):
+        if whose := files.exchangeable_by(directory, new=new):
             what = f"this directory is {whose}: another user could exchange the report, or lead it elsewhere"
             fix = f"name a directory of your own with -o; {files.way_out(directory, whose)}"
             raise UsageError(what, where=str(directory), fix=fix)

@@ -141,7 +141,7 @@ def _from_docker_archive(place: Path, wanted: str, platform: Platform) -> Source
     if not name and len(saved) == 1:
         name = next(iter(by_name), "")
         image = saved[0]
-        if name and (whose := exchangeable_by(place, made=True)):
+        if name and (whose := exchangeable_by(place)):
             what, fix = f"this archive is {whose}, and calls itself {name}", "if you take it as that, name the image"
             raise UsageError(what, where=str(place), fix=f"{fix}: docker-archive:{place}:{name}")
     elif name in by_name:
@@ -217,7 +217,7 @@ def _split(text: str) -> tuple[Path, str]:
     cuts = [len(text), *(at for at, character in enumerate(text) if character == ":")]
     parts = [(paths.expanded(text[:cut]), text[cut + 1 :]) for cut in cuts]
     there = [(path, name) for path, name in parts if path.exists()]
-    return next((each for each in there if not exchangeable_by(each[0], made=True)), next(iter(there), parts[0]))
+    return next((each for each in there if not exchangeable_by(each[0])), next(iter(there), parts[0]))
 
 
 def _tags(descriptor: Descriptor) -> tuple[str, ...]:
@@ -230,7 +230,7 @@ def _name(descriptor: Descriptor, place: Path) -> str:
     slug = "".join(letter if letter.isalnum() else "-" for letter in place.stem.lower()).strip("-")
     tags = _tags(descriptor)
     texts = (*reversed(tags), *(f"{slug}:{tag}" for tag in tags if "/" not in tag))
-    for text in () if exchangeable_by(place, made=True) else texts:
+    for text in () if exchangeable_by(place) else texts:
         try:
             parsed = references.parse(text)
         except UsageError:
