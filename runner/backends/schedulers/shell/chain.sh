@@ -99,20 +99,32 @@ runner_is_blameless() {
     grep -qs '^ "error": "rendezvous-' ranks/*.exit.json
 }
 
-# Queues attempt $1 for when this job has ended, once, in the environment of a login shell, as `submit` does; without
-# the sick nodes if Slurm has enough others that are not down.
+# sbatch for attempt $1, in the environment of a login shell, as `submit` has it.
+runner_sbatch() (
+  runner_unset_shape
+  cd -- "$(runner_attempt "$1")" && exec </dev/null || exit
+  shift
+  exec timeout 60 env -u SLURM_JOB_ID sbatch "$@" job.sh
+)
+
+# The nodes that attempt $1 leaves out: the sick ones, too, if Slurm has enough others that are not down.
+runner_without() {
+  local runner_own runner_all
+  runner_own=$(sed -n 's/^#SBATCH --exclude=//p' "$(runner_attempt "$1")/job.sh")
+  runner_all=$(printf %s "${runner_own:+$runner_own,}"; cut -f1 "$runner_chain/sick" | paste -sd , -)
+  ! runner_sbatch "$1" --test-only "--exclude=$runner_all" >/dev/null 2>&1 || runner_own=$runner_all
+  printf %s "$runner_own"
+}
+
+# Queues attempt $1 for when this job has ended, once.
 runner_queue() {
-  local runner_next runner_id runner_without
+  local runner_next runner_id runner_nodes=''
   runner_next=$(runner_attempt "$1")
   [ ! -e "$runner_next/job.id" ] || return 0
-  runner_without=$(sed -n 's/^#SBATCH --exclude=//p' "$runner_next/job.sh"; cut -f1 "$runner_chain/sick" 2>/dev/null)
+  [ ! -s "$runner_chain/sick" ] || runner_nodes=$(runner_without "$1")
+  set -- "$1" --parsable --dependency="afterany:$SLURM_JOB_ID"
   if ! runner_id=$(
-    runner_unset_shape
-    cd -- "$runner_next" && exec </dev/null || exit
-    set -- timeout 60 env -u SLURM_JOB_ID sbatch --parsable --dependency="afterany:$SLURM_JOB_ID"
-    runner_without=--exclude=${runner_without//$'\n'/,}
-    { [ -s "$runner_chain/sick" ] && "$@" --test-only "$runner_without" job.sh >/dev/null 2>&1 &&
-      "$@" "$runner_without" job.sh; } || "$@" job.sh
+    { [ -n "$runner_nodes" ] && runner_sbatch "$@" --exclude="$runner_nodes"; } || runner_sbatch "$@"
   ); then
     echo "attempt $1 could not be queued" >&2
     runner_end_chain "attempt $1 could not be queued: see logs/batch.err of attempt $(( $1 - 1 ))"
@@ -137,7 +149,7 @@ runner_take_back() {
 # one was cancelled. While Slurm ends a job, for whatever reason, its state is not RUNNING; what it preempts it may let
 # run for a while.
 runner_end_attempt() {
-  local runner_why='' runner_next=$(( $1 + 1 ))
+  local runner_why='' runner_next=$(( $1 + 1 )) runner_nodes runner_id
   trap '' TERM   # with which Slurm ends all processes of a job: these have until KillWait
   runner_note_sick "$1"
   if [ -e "$runner_chain/checkpoints/done" ]; then
@@ -157,7 +169,8 @@ runner_end_attempt() {
     runner_end_chain "$runner_why"
     runner_take_back "$runner_next"
   elif grep -qs $'\t'"$1"$'\t' "$runner_chain/sick" && [ -s "$(runner_attempt "$runner_next")/job.id" ]; then
-    runner_take_back "$runner_next"
-    runner_queue "$runner_next"
+    # Of a job that has begun meanwhile, as after a lost node, Slurm changes nothing.
+    runner_id=$(cat "$(runner_attempt "$runner_next")/job.id") runner_nodes=$(runner_without "$runner_next")
+    timeout 20 scontrol update "JobId=$runner_id" "ExcNodeList=$runner_nodes" >/dev/null 2>&1 || :
   fi
 }
