@@ -62,7 +62,8 @@ docs: venv ## the pages as a site with search, in build/pages/site
 
 .PHONY: dist
 dist: venv ## the release file in dist/, for `pip install dist/*.whl`
-	@$(BIN)/python -m pip --disable-pip-version-check --quiet wheel --no-deps --wheel-dir dist .
+	@mkdir -p dist; . runner/setup/python.sh; own_tmp dist; trap 'rm -rf "$$TMPDIR"' EXIT; \
+	$(BIN)/python -m pip --disable-pip-version-check --quiet wheel --no-deps --no-build-isolation --wheel-dir dist .
 	@ls dist/*.whl
 
 .PHONY: release

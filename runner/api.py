@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TypeAlias, TypeVar, get_args, overload
 
 from runner.core.errors import RefusedError, UsageError
-from runner.core.files import read_below
+from runner.core.files import guarded, read_below
 from runner.core.paths import site_of_shell
 from runner.jobs import directory as run_directories
 from runner.jobs.facts import run_facts
@@ -285,6 +285,7 @@ def submit(
 ) -> Run | Preparation: ...
 
 
+@guarded()
 def submit(
     gpus: int, command: Sequence[str] = (), *, sweep: Mapping[str, Sequence[object]] | None = None,
     at_once: int | None = None, until_done: bool = False, attempts: int = 5, gpu_hours: float | None = None,
@@ -375,6 +376,7 @@ def scale(
 ) -> PlannedStudy: ...  # fmt: skip
 
 
+@guarded()
 def scale(
     gpus: Sequence[int], command: Sequence[str] = (), *, arms: Sequence[Arm] = ("full",), repeats: int = 3,
     strong: bool = False, same_nodes: bool = False, solo_gpus: int | None = None, budget: float | None = None,
@@ -483,6 +485,7 @@ def compare(
     return compare_sides(_side(first), _side(second), margin, fail_below=fail_below, force=codes)
 
 
+@guarded()
 def report(*subjects: Named, output: str | os.PathLike[str] | None = None) -> Report:
     """The report on a study or on runs, as ``report --json`` has it.
 
@@ -568,6 +571,7 @@ def _ranges(values: Mapping[str, object]) -> dict[str, tuple[float, float, float
     return ranges
 
 
+@guarded()
 def bundle(*subjects: Named, file: str | os.PathLike[str], sign: str | os.PathLike[str] | None = None) -> MadeBundle:
     """Write runs, or a study, with all that their figures are made from into one file, for ``verify``.
 

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from runner.box.config import SUITES
-from runner.core import files, paths, process
+from runner.core import paths, process
 from runner.core.errors import InfrastructureError, RefusedError
 from runner.core.files import sha256
 from runner.core.hide import names_user
@@ -213,7 +213,7 @@ def _make(slurm: str, more: tuple[str, ...], fresh: Path, say: Callable[[str], N
             say(line[3:])
 
     try:
-        env = {**os.environ, **proxy_variables(apt_config), "TMPDIR": files.temporary_place()}
+        env = {**os.environ, **proxy_variables(apt_config)}
         code = process.stream(command, keep, timeout_s=_TIMEOUT_S, env=env)
     except process.CommandNotFoundError as error:
         what = "mmdebstrap is missing: it makes the root of the box"

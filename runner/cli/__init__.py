@@ -14,6 +14,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
@@ -152,10 +153,12 @@ def main(argv: list[str] | None = None) -> None:
     """Run the command line and exit with a code of runner.core.errors.Exit."""
     if sys.stdin is None:  # the caller has closed it: it is empty, and no terminal
         sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: PTH123, SIM115  (pathlib takes a tenth of the help's time)
-    if not all(each.startswith("/") for each in os.environ.get("PATH", "").split(":")):
-        from runner.core.paths import whole_parts
+    for name, otherwise in (("PATH", "/usr/bin:/bin"), ("PYTHONPATH", ""), ("LD_LIBRARY_PATH", "")):
+        value = os.environ.get(name, "")
+        if (value or otherwise) and not all(each.startswith("/") for each in value.split(":")):
+            from runner.core.paths import whole_parts
 
-        os.environ["PATH"] = whole_parts(os.environ.get("PATH", "")) or "/usr/bin:/bin"
+            os.environ[name] = whole_parts(value) or otherwise
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # paths may hold any byte
@@ -164,14 +167,16 @@ def main(argv: list[str] | None = None) -> None:
         from runner.cli import completion
 
         sys.exit(completion.answer(cli, os.environ[completion.VARIABLE]))
+    guard: AbstractContextManager[None] = nullcontext()
     if (sys.argv[1:] if argv is None else argv)[:1] not in (["-h"], ["--help"]):  # it makes nothing, and is to be fast
-        from runner.core.files import restrict_umask
+        from runner.core.files import guarded
 
-        restrict_umask()  # whatever the caller's umask: no other user can write to what we make
+        guard = guarded()
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) == signal.SIG_DFL:  # not under nohup
             signal.signal(number, _end)
-    code = int(run(argv))
+    with guard:
+        code = int(run(argv))
     gc.freeze()  # the process ends: nothing is worth to be looked through once more
     sys.exit(code)
 

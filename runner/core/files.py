@@ -111,6 +111,8 @@ def _name_of(user: int) -> str:
 
 def way_out(directory: Path, whose: str) -> str:
     """The end of a fix where ``exchangeable_by`` says this of a directory."""
+    if whose.startswith("not there"):
+        return "make it yourself, first"
     if user := user_of(whose):
         return f"RUNNER_TRUST={user}, if you trust {_name_of(int(user))}"
     if group := re.search(
@@ -295,7 +297,7 @@ def temporary_place() -> str:
     import tempfile
 
     place = tempfile.gettempdir()
-    return "/tmp" if exchangeable_by(Path(place)) else place
+    return "/tmp" if _is_exchangeable(place) else place
 
 
 def unmapped_user() -> int | None:
@@ -528,10 +530,30 @@ _OURS = 0o022  # bits that are always set
 _kept: list[int] = []  # the user's, once ours is another
 
 
-def restrict_umask() -> None:
-    """From here on other users can write to nothing that this process makes; the user's own umask is kept."""
+_OF_TEMPORARY = ("TMPDIR", "TEMP", "TMP", "APPTAINER_TMPDIR", "SINGULARITY_TMPDIR", "ENROOT_TEMP_PATH")
+
+
+@contextmanager
+def guarded() -> Iterator[None]:
+    """In the block other users can write to nothing that this process makes, by the umask (``user_umask`` is the
+    user's), and no program is started with a directory for temporary files that they could exchange.
+    """
+    before = _kept[:]
     _kept[:] = [user_umask()]
     os.umask(_kept[0] | _OURS)
+    dropped = {name: os.environ.pop(name) for name in _OF_TEMPORARY if _is_exchangeable(os.environ.get(name, ""))}
+    try:
+        yield
+    finally:
+        os.environ.update(dropped)
+        os.umask(_kept[0])
+        _kept[:] = before
+
+
+def _is_exchangeable(place: str) -> bool:
+    with suppress(RuntimeError):  # links in circles
+        return place != "" and exchangeable_by(Path(place)) != ""
+    return True
 
 
 def user_umask() -> int:

@@ -236,10 +236,11 @@ class RequestRecord(msgspec.Struct, frozen=True):
 
     Attributes:
         site: that was used, where the request names none. of_others: ``PATH: WHOSE`` of what the request names, and
-            other users could exchange then.
+            other users could exchange then. there: what it names that was there.
     """
 
     request: Request
     site: str = ""
     of_others: tuple[str, ...] = ()
+    there: tuple[str, ...] = ()
     schema: Literal["1"] = "1"

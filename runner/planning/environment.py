@@ -16,7 +16,15 @@ from runner.model.request import Caches, Mount, Recipe, Request
 from runner.model.site import Site
 
 # Variables by which users place their caches: of all programs, Hugging Face, torch.hub and Keras.
-OF_USERS = ("XDG_CACHE_HOME", "HF_HOME", "HF_HUB_CACHE", "HF_DATASETS_CACHE", "TORCH_HOME", "KERAS_HOME")
+OF_USERS = (
+    "XDG_CACHE_HOME",
+    "HF_HOME",
+    "HF_HUB_CACHE",
+    "HF_DATASETS_CACHE",
+    "TORCH_HOME",
+    "KERAS_HOME",
+    "TFHUB_CACHE_DIR",
+)
 
 
 def choose_caches(site: Site, runtime: str, mounts: Iterable[Mount], home: str) -> Caches:

@@ -129,7 +129,10 @@ def choose(user_site: UserSite, request: Request, recipe: Recipe) -> tuple[Choic
     choices = choose_all(user_site, request, process.find)
     form = RUNTIMES[choices.runtime].image
     if form == "none" and choices.environment:
-        from runner.environments.directory import find
+        from runner.environments.directory import check_setup, find
+
+        if not request.env_name:
+            check_setup(Setup(), ((choices.environment,),))  # the site names it
 
         return choices, _in_environment(find(choices.environment, user_site.personal.scratch, choices.site.name))
     if form == "none":

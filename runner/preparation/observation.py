@@ -57,14 +57,13 @@ def observe(
     runs, runs_problem = _run_directory(choices.runtime, Path(request.runs))
     plugin_problem, plugin_fix = _srun_plugin(site, choices.runtime)
     runs_here = on_this_machine and not facts.is_container
-    lacks, fix = _environment_problem(recipe, image, runs_here=runs_here)
     way = site.ways.get(choices.runtime, RuntimeAtSite())
     setup, its = way.setup, image.environment
     if its is not None:  # which the user has named, or was itself looked at when it was chosen
         setup = msgspec.structs.replace(its.setup, conda=its.setup.conda if its.inputs else "", activate=Activate())
     variables = [f"{name}={value or ''}" for name, value in (site.env | way.env).items()]
-    named = ("" if request.env_name else way.environment, site.ssh.config, way.library_path)
-    check_setup(setup, (*way.load, *site.mpi.load, variables, named))
+    check_setup(setup, (*way.load, *site.mpi.load, variables, (site.ssh.config, way.library_path)))
+    lacks, fix = _environment_problem(recipe, image, runs_here=runs_here)
     loads = loads_setup(site, choices.runtime, request, image)
     from_shell = not facts.is_container and not loads
     if not lacks and from_shell and request.starts_in is not None:

@@ -204,17 +204,21 @@ def _script(program: Sequence[str]) -> str | None:
 
 def record_of(request: Request, site: str) -> RequestRecord:
     """What is kept of a request; ``site``: that is used."""
-    whose = ((path, files.exchangeable_by(path, new=True, used=True)) for path in _named(request))
-    return RequestRecord(request, site, tuple(f"{path}: {of}" for path, of in whose if of))
+    named = tuple(_named(request, site))
+    whose = ((path, files.exchangeable_by(path, new=True, used=True)) for path in named)
+    there = tuple(map(str, filter(os.path.lexists, named)))
+    return RequestRecord(request, site, tuple(f"{path}: {of}" for path, of in whose if of), there)
 
 
 _HOME = re.compile(r"(?<![\w/.])~(?=/)")
 _PATTERN = re.compile(r"([^*?\[{$]+)/[^*?\[{$]*[*?\[{$]")  # of a shell, and the directory before it
 
 
-def _named(request: Request) -> Iterator[Path]:
+def _named(request: Request, site: str) -> Iterator[Path]:
     """What it runs and mounts, and where."""
     yield (directory := Path(request.directory))
+    if paths.is_site_file(site):
+        yield Path(site)
     yield from map(Path, (*(each.source for each in request.mounts), *filter(None, [request.hostfile])))
     if request.recipe is not None and (recipe := loader.directory_of(request.recipe, directory)) is not None:
         yield recipe
@@ -250,10 +254,12 @@ def check_directory(record: RequestRecord, what: str) -> None:
             fix="submit from another directory; `show` prints the command line",
         ) from None
     were = {_of_whom(each) for each in record.of_others}
-    named = tuple(_named(request))
+    named = dict.fromkeys((*_named(request, record.site), *map(Path, record.there)))
     there = {Path(request.directory), *filter(os.path.lexists, named)}
     for path in named:
         whose = files.exchangeable_by(path, new=path not in there, used=True)
+        if not whose and str(path) in record.there and files.may_be_strangers(path):
+            whose = "not there any more, where others may put theirs"
         if whose and _of_whom(f"{path}: {whose}") not in were:
             became = f"this is {whose}, since {what} was submitted: it would run as you, or be mounted"
             fix = f"submit anew, with what you mean; {files.way_out(path, whose)}"

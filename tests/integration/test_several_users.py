@@ -64,7 +64,7 @@ from runner.preparation.job import prepare
 from runner.preparation.new_recipe import new_recipe, write_recipe
 from runner.preparation.request import check_directory, check_foreign, make_request, record_of
 from runner.recipes.loader import read_recipe
-from runner.sites.loader import read_config, read_site
+from runner.sites.loader import read_config, read_site, set_value
 from runner.study import directory as studies
 from runner.study import run
 from tests.support import odd_image
@@ -199,6 +199,10 @@ def test_what_is_beside_a_configuration_of_a_place_that_all_write_to_is_no_stran
         os.chown(place / "here/sites/ours.yaml", owner, owner)
         assert len(run_as(ALICE, paths.configured, "sites/*.yaml")) == (owner == ALICE)
         shutil.rmtree(place / "here/sites")
+    (place / "here/mine.yaml").symlink_to(owned(place / "home", ALICE) / ".profile")  # not there
+    os.lchown(place / "here/mine.yaml", CAROL, CAROL)
+    assert "these settings are another user's" in outcome_as(ALICE, set_value, "account", "x").what
+    assert not (place / "home/.profile").exists()
 
 
 def test_no_stranger_who_listens_here_serves_an_image_or_takes_a_login(
@@ -570,9 +574,18 @@ def test_a_directory_that_is_another_users_since_is_not_submitted_from_again(
     others.append(msgspec.structs.replace(above, options=(("code", f"{place}/project/train.py"),)))
     others.append(msgspec.structs.replace(above, modules=(f"{place}/project/train.py",)))
     records = [run_as(ALICE, record_of, each, "s") for each in (here, *others)]
-    for record in records:
+    (place / "ours.yaml").touch()
+    os.chown(place / "ours.yaml", ALICE, ALICE)
+    of_site = run_as(ALICE, record_of, above, str(place / "ours.yaml"))
+    for record in (*records, of_site):
         run_as(ALICE, check_directory, record, "it")
     shutil.rmtree(place / "project")
+    (place / "ours.yaml").unlink()
+    for record in (*records[1:], of_site):
+        assert outcome_as(ALICE, check_directory, record, "it").what.startswith("this is not there any more")
+    (place / "ours.yaml").touch()
+    os.chown(place / "ours.yaml", CAROL, CAROL)
+    assert f"user {CAROL}'s" in outcome_as(ALICE, check_directory, of_site, "it").what
     for is_link in (False, True):
         if is_link:
             shutil.rmtree(place / "project")
@@ -830,7 +843,7 @@ def test_no_cache_that_others_may_write_to_is_used(place: Path, monkeypatch: pyt
     assert "the cache directory is below" in outcome_as(ALICE, blobs.directory).what, "where it would be made"
     monkeypatch.setenv("RUNNER_CACHE", str(owned(place / "shared", 0, 0o1777) / "cache/x"))
     run_as(ALICE, blobs.directory)
-    assert run_as(ALICE, files.is_private, place / "shared/cache/x"), "nobody else can make it from here on"
+    assert run_as(ALICE, files.is_private, place / "shared/cache/x"), "no other user can make it from here on"
 
 
 def test_no_list_of_runs_and_no_settings_of_a_stranger_are_used(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -992,6 +1005,11 @@ def test_what_a_site_sources_is_no_strangers(place: Path, monkeypatch: pytest.Mo
         way = {"site": str(site), "runtime": "native", "env_name": env_name}
         asked = make_request({"gpus": 1, "arguments": ("true",), **way})
         assert "what is there runs as you" in outcome_as(ALICE, prepare, asked).what
+    site.write_text(f"name: m\nextends: local\nways: {{native: {{environment: {shared}/conda-{CAROL}}}}}\n")
+    stand_in(owned(shared / f"conda-{CAROL}/bin", CAROL), "python3", f"touch {place}/work/ran")
+    asked = make_request({"gpus": 1, "arguments": ("true",), "site": str(site), "runtime": "native"})
+    assert "what is there runs as you" in outcome_as(ALICE, prepare, asked).what
+    assert not (place / "work/ran").exists()
 
 
 @pytest.mark.parametrize("mode", [0o3775, 0o2775])

@@ -37,7 +37,7 @@ def job(base: Path, number: str = "7", *, home: bool = False, **env: str) -> Ite
 
 def own_variables(base: Path) -> dict[str, str]:
     """Those of a login shell that has placed no cache."""
-    kept = {name: os.environ[name] for name in os.environ.keys() - {*caches.HOME, *caches.COMPILERS, *caches.PLACED}}
+    kept = {name: os.environ[name] for name in os.environ.keys() - {*caches.HOME, *caches.ALWAYS, *caches.PLACED}}
     return {**kept, "TMPDIR": str(base), "RUNNER_JOB_ID": "5", "SLURMD_NODENAME": NODE}
 
 
@@ -54,23 +54,28 @@ def test_without_the_home_directory_all_caches_are_the_jobs_own(base: Path) -> N
             "TRITON_CACHE_DIR": f"{made.path}/triton",
             "TORCHINDUCTOR_CACHE_DIR": f"{made.path}/inductor",
             "CUDA_CACHE_PATH": f"{made.path}/cuda",
+            "KERAS_HOME": f"{made.path}/keras",
+            "TFHUB_CACHE_DIR": f"{made.path}/tfhub",
         }
         for path in made.variables.values():
             assert Path(path).stat().st_mode & 0o777 == 0o700
     assert list(base.iterdir()) == []
 
 
-def test_what_the_user_has_placed_stays_unless_it_is_not_there(base: Path) -> None:
-    """Where the home directory is seen only compilers have theirs on the node."""
-    with job(base, home=True, TRITON_CACHE_DIR="/mine") as made:
-        assert sorted(made.variables) == ["CUDA_CACHE_PATH", "TORCHINDUCTOR_CACHE_DIR"]
+def test_what_the_user_has_placed_stays_unless_it_is_not_there(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the home directory is seen, only compilers have theirs on the node, and what lies in /tmp else."""
+    on_node = ["CUDA_CACHE_PATH", "TFHUB_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR"]
+    for at, more in ((base, []), (Path("/proc/1"), ["KERAS_HOME"])):  # which it may write to, and not
+        monkeypatch.setenv("HOME", str(at))
+        with job(base, home=True, TRITON_CACHE_DIR="/mine") as made:
+            assert sorted(made.variables) == sorted(on_node + more)
     (base / "mine").mkdir()
     (base / "file").touch()
     placed = {"XDG_CACHE_HOME": f"{base}/mine", "HF_HOME": f"{base}/mine/hf", "TORCH_HOME": f"{base}/file/x"}
     with job(base, "7", home=False, **placed) as made:
         assert made.variables["TORCH_HOME"] == f"{made.path}/torch"
         assert made.variables.keys().isdisjoint({"XDG_CACHE_HOME", "HF_HOME"})
-    assert caches.prepare(dict.fromkeys((*caches.COMPILERS, *caches.HOME), str(base)), NODE, "7", home=False) is None
+    assert caches.prepare(dict.fromkeys((*caches.ALWAYS, *caches.HOME), str(base)), NODE, "7", home=False) is None
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ _TIME = r"20\d\d[-_.]?[01]\d[-_.]?[0-3]\d[-_T ]?[0-2]\d[-_:.]?[0-5]\d([-_:.]?[0-
 _DATE = "%Y[-_./]?%m[-_./]?%d|%d[-_.]?%m[-_.]?%Y"
 _SHORT_DATE = "%y[-_.]?%m[-_.]?%d|%m[-_.]?%d|%b[-_.]?%d|%d[-_.]?%b"  # as TensorBoard's, Nov27_18-40-00
 _CLOCK = r"[-_.T/][0-2]\d[-_.:]?[0-5]\d([-_.:]?[0-5]\d)?"
-_CACHE = re.compile(r".*CACHE|(HF|TORCH)_HOME\Z|MPLCONFIGDIR\Z")
+_CACHE = re.compile(r".*CACHE|(HF|TORCH|KERAS)_HOME\Z|MPLCONFIGDIR\Z")
 _PLACES = ("RUNNER_RUN_DIR", "RUNNER_WORLDS", "TMPDIR", "HOSTNAME", "RUNNER_HOST", "SLURMD_NODENAME")
 
 

@@ -19,23 +19,30 @@ import tempfile
 from contextlib import suppress
 from typing import Iterator, Mapping
 
-# Of compilers: many ranks write them at once, which home directories on network file systems do not stand.
-COMPILERS = {"TRITON_CACHE_DIR": "triton", "TORCHINDUCTOR_CACHE_DIR": "inductor", "CUDA_CACHE_PATH": "cuda"}
+# Of compilers: many ranks write them at once, which home directories on network file systems do not stand. TensorFlow
+# Hub else has /tmp/tfhub_modules, which another user may have made.
+ALWAYS = {
+    "TRITON_CACHE_DIR": "triton",
+    "TORCHINDUCTOR_CACHE_DIR": "inductor",
+    "CUDA_CACHE_PATH": "cuda",
+    "TFHUB_CACHE_DIR": "tfhub",
+}
 # Torch keeps these below /tmp/torchinductor_USER, wherever its cache is, and compiles what is there: another user may
 # have made that.
 SWITCHES = {"TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0"}
 # Where torch leaves what its ranks were at when NCCL timed out: older versions else write /tmp/nccl_trace_rank_N, which
 # another user may have made, or have led elsewhere. The second name is that of newer ones, which know both.
 TRACES = ("TORCH_NCCL_DEBUG_INFO_TEMP_FILE", "TORCH_FR_DUMP_TEMP_FILE")
+# Keras else has its settings, models and data sets in /tmp/.keras where it may not write to the home directory.
+UNWRITABLE = {"KERAS_HOME": "keras"}
 # Of all other programs, where the home directory is not there. HF and torch.hub keep theirs below XDG_CACHE_HOME.
-HOME = {"XDG_CACHE_HOME": "", "MPLCONFIGDIR": "matplotlib"}
+HOME = {"XDG_CACHE_HOME": "", "MPLCONFIGDIR": "matplotlib", **UNWRITABLE}
 # Replaced only where they name a directory that is not there: a login shell's, in a container without the home.
 PLACED = {
     "HF_HOME": "huggingface",
     "HF_HUB_CACHE": "huggingface/hub",
     "HF_DATASETS_CACHE": "huggingface/datasets",
     "TORCH_HOME": "torch",
-    "KERAS_HOME": "keras",
 }
 _PREFIX = "gpu-runner-cache-"
 _BASES = ("/tmp", "/var/tmp")  # after TMPDIR
@@ -73,7 +80,8 @@ def prepare(env: Mapping[str, str], node: str, job: str, *, home: bool) -> Cache
     Args:
         node, job: parts of the directory's name. home: the program sees the user's home directory and may use it.
     """
-    wanted = {**COMPILERS, **({} if home else HOME)}
+    is_writable = os.access(os.path.expanduser("~"), os.W_OK)
+    wanted = {**ALWAYS, **(HOME if not home else {} if is_writable else UNWRITABLE)}
     missing = {name: below for name, below in wanted.items() if not env.get(name)}
     if not home:
         missing.update((name, below) for name, below in {**HOME, **PLACED}.items() if not _usable(env.get(name, "/")))
