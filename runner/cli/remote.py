@@ -21,6 +21,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,7 @@ _ASKS = frozenset(("status", "logs", "wait", "show", "diff"))  # again after a l
 _OTHERS = frozenset(("cancel", "report", "compare", "export", "convert", "images", "importer"))
 _WRITTEN = ("-o", "--output", "--bundle", "--junit", "--markdown")  # of _FETCHED: files that come back
 _FETCHED = frozenset(("report", "compare", "export"))
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LOST = 255  # of ssh: it has no connection
 _NOT_THERE = 3
 _ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -141,6 +143,8 @@ def _handed_on(call: Call) -> int:
     home = f"{call.site.remote_dir}/{re.sub(r'[^A-Za-z0-9._-]+', '-', top.name)}-{key}"
     there = f"{home}/{start}"
     wanted = mirror.described(top, names) if call.verb in _STARTS else {}
+    variables = _named_variables(call.words)
+    key_of_variables = files.key_of(os.urandom(16).hex())[:16] if variables else ""
 
     def prepare() -> None:
         connection.open()
@@ -157,10 +161,14 @@ def _handed_on(call: Call) -> int:
             sent = connection.mirror(code, home, top, wanted)
             if sent:
                 say(f"{call.site.login}: {sent} of {len(wanted)} files copied to {home}")
+        if variables and connection.give(("variables", key_of_variables), variables.encode("utf-8", "surrogateescape")):
+            raise InfrastructureError("variables could not be handed on", where="--env", fix="see what was said above")
 
     prepare()
     budget = os.environ.get("RUNNER_BUDGET", "")
-    command = (code, config, call.site.name, call.site.login, call.program, budget, there, *call.words)
+    command = (
+        code, config, call.site.name, call.site.login, call.program, budget, key_of_variables, there, *call.words,
+    )  # fmt: skip
     status = connection.call(command)
     pauses = iter(_PAUSES_S if call.verb in _ASKS else ())
     while status == _LOST and (pause := next(pauses, None)) is not None:
@@ -189,6 +197,17 @@ def _check_working_directory(call: Call) -> None:
         from runner.recipes.loader import directory_of
 
         directory_of(recipe, Path.cwd())
+
+
+def _named_variables(words: Sequence[str]) -> str:
+    """Lines of a shell that set the variables of this one which ``--env NAME`` names, where they are not set there: in
+    no argument list, as they may be secret.
+    """
+    options = words[: words.index("--")] if "--" in words else words
+    named = {word.removeprefix("--env=") for word in options if word.startswith("--env=")}
+    named |= {value for word, value in pairwise(options) if word == "--env"}
+    own = {name: os.environ[name] for name in sorted(named) if _VARIABLE.fullmatch(name) and name in os.environ}
+    return "".join(f'[ "${{{name}+x}}" ] || export {name}={shlex.quote(value)}\n' for name, value in own.items())
 
 
 def _written(call: Call) -> list[str]:

@@ -146,7 +146,11 @@ mirror) # CODE DIRECTORY: see runner/jobs/mirror.py
     cd "$HOME"
     exec "$base/code-$1/python/bin/python" -I -c 'from runner.jobs.mirror import main; main()' "$2" "$base/trees"
     ;;
-call) # CALL CODE CONFIG SITE LOGIN PROGRAM BUDGET DIRECTORY WORD...: the command line
+variables) # KEY: takes lines of a shell, which the call that names it runs
+    mkdir -p "$base/calls"
+    cat >"$base/calls/$1"
+    ;;
+call) # CALL CODE CONFIG SITE LOGIN PROGRAM BUDGET VARIABLES DIRECTORY WORD...: the command line
     mkdir -p "$base/calls"
     find "$base/calls" -mtime +30 -exec rm -f {} +
     echo $$ >"$base/calls/$1" # of the command, too: it takes this process's place
@@ -154,9 +158,16 @@ call) # CALL CODE CONFIG SITE LOGIN PROGRAM BUDGET DIRECTORY WORD...: the comman
     program=$base/code-$1/bin/gpu-runner
     export RUNNER_CONFIG="$base/config-$2/config.yaml" RUNNER_SITE="$3" RUNNER_REMOTE_LOGIN="$4" RUNNER_REMOTE_PROGRAM="$5"
     [ -z "$6" ] || export RUNNER_BUDGET="$6"
-    enter "$7"
-    shift 7
-    exec "$program" "$@"
+    lines=
+    if [ "$7" ]; then
+        lines=$(cat "$base/calls/$7")
+        rm "$base/calls/$7"
+    fi
+    enter "$8"
+    shift 8
+    set -- "$program" "$@"
+    eval "$lines"
+    exec "$@"
     ;;
 interrupt) # CALL: what Ctrl-C does in a terminal
     kill -INT "$(cat "$base/calls/$1")"

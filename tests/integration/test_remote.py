@@ -131,6 +131,17 @@ def test_words_files_and_exit_code_arrive_as_they_are(laptop: Laptop) -> None:
     assert "-m runner --site far status" in laptop("logs", "nosuch", code=2).err, "what it names can be typed here"
 
 
+def test_a_variable_that_is_named_has_the_value_of_this_shell(laptop: Laptop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be secret: it goes through no argument list, and no file keeps it outside the run directory."""
+    monkeypatch.setenv("MY_KEY", "it's $HOME ü")
+    run = str(result(laptop("submit", "--gpus=1", "--env=MY_KEY", "--json", "--", "printenv", "MY_KEY").out)["run"])
+    laptop("wait", run)
+    (log,) = result(laptop("logs", run, "--rank=0", "--json").out)
+    assert log["text"] == "it's $HOME ü\n"
+    calls = laptop.login.directory / "home/.cache/gpu-runner/remote/calls"
+    assert all(each.read_text().strip().isdecimal() for each in calls.iterdir())
+
+
 def test_only_what_changed_is_sent_and_what_went_is_removed(laptop: Laptop) -> None:
     words = ("submit", "--gpus=2", "--dry-run", "--", "python3", "show.py")
     laptop(*words)

@@ -246,7 +246,12 @@ def test_a_report_is_written_only_where_an_output_is_named(tmp_path: Path) -> No
     made = report(run)
     assert {path.name for path in tmp_path.iterdir()} == before
     assert made.rows[0].state == "proven" and made.files == ()
-    assert "report.html" in report(str(run.directory), output=tmp_path / "here").files
+    before_mask = os.umask(0)
+    try:
+        assert "report.html" in report(str(run.directory), output=tmp_path / "here").files
+    finally:
+        os.umask(before_mask)
+    assert not (tmp_path / "here").stat().st_mode & 0o022, "no other user can write there"
     assert (tmp_path / "here" / "report.png").is_file()
 
 

@@ -18,6 +18,7 @@ from runner.core.files import (
     UnusableFileError,
     again_if_stale,
     files_below,
+    guarded,
     is_local,
     key_of,
     magic,
@@ -262,3 +263,29 @@ def test_a_directory_that_another_user_makes_after_it_was_looked_for_is_refused(
         os.chown(place / "own", ALICE, ALICE)
         with pytest.raises(RefusedError, match=f"user {ALICE}'s"):
             paths.state_dir() if state == place / "own" else paths.ensure_directory(cache)
+
+
+def test_what_is_made_in_a_guarded_block_is_closed_to_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also for programs: what they run may lie in TMPDIR. After it all is as the user had it."""
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    (tmp_path / "circle").symlink_to("circle")
+    places = {
+        "TMPDIR": tmp_path / "open",
+        "TMP": tmp_path,
+        "TEMP": tmp_path / "away",
+        "ENROOT_TEMP_PATH": tmp_path / "circle",
+    }
+    for name, place in places.items():
+        monkeypatch.setenv(name, str(place))
+    before = os.umask(0)
+    try:
+        with guarded():
+            assert {name for name in places if name in os.environ} == {"TMP"}
+            assert files.user_umask() == 0
+            (tmp_path / "made").touch()
+        assert {name: os.environ[name] for name in places} == {name: str(place) for name, place in places.items()}
+        assert os.umask(0) == 0
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "made").stat().st_mode) == 0o644
