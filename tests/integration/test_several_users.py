@@ -162,6 +162,9 @@ def test_a_store_that_anybody_could_make_has_no_owner_to_believe(place: Path) ->
     assert both(shared / "link") == [(shared / "link" / path.name, others), None]
     place.chmod(0o1777)
     assert both(target) == [(path, others), None]
+    hers = owned(place / "open to all", CAROL, 0o1777)
+    own = run_as(ALICE, convert, image(place), hers)[1]
+    assert both(hers) == [(own, others), None], "who made the store may exchange it"
     os.chown(target, CAROL, GROUP)
     assert both(target) == [(path, others), None], "which may have its group from another place"
     for at in (owned(owned(place / "carols", CAROL, 0o777) / "alices", ALICE), shared / "link"):
@@ -930,7 +933,7 @@ def test_a_users_files_are_mirrored_into_no_strangers_directory(place: Path, mon
     program.chmod(0o755)
     script = Path(remote.__file__).with_name("remote.sh").read_text()
     for there, said in ((top, "another user's"), (home / "new", str(home / "new"))):
-        words = ("sh", "-c", script, "sh", "call", "1", "c", "k", "site", "login", "gpu-runner", "", str(there))
+        words = ("sh", "-c", script, "sh", "call", "1", "c", "k", "site", "login", "gpu-runner", "", "", str(there))
         env = {"HOME": str(home), "PATH": "/usr/bin:/bin"}
         done = subprocess.run([*become(ALICE), *words], env=env, capture_output=True, text=True, check=False)
         assert said in done.stdout + done.stderr, done

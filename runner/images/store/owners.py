@@ -44,14 +44,14 @@ def others_write(store: Path) -> bool:
 
 
 def believed_users(store: Path) -> frozenset[int]:
-    """The caller, root and, where not anybody could have made it, the store's owner. Raises OSError; RefusedError: as
-    ``believed``.
+    """The caller, root and the store's owner; nobody, where anybody could have made it. Raises OSError; RefusedError:
+    as ``believed``.
     """
     return _believed_in(store, store.stat().st_uid, os.geteuid())
 
 
 def believed(path: Path, store: Path) -> bool:
-    """Whether a file is the caller's, root's or that of the store's owner; of a link, both link and target. Raises
+    """Whether a file is of ``believed_users``; of a link, both link and target. Raises
     RefusedError: a stranger could exchange the whole store.
     """
     with suppress(OSError):
@@ -85,14 +85,14 @@ def opened(store: Path) -> Iterator[Path | None]:
 
 
 def stranger(path: Path, store: Path, *, gone: str = "") -> str:
-    """The user whose file it is, or who made a link of that name, where that is none of those that are believed; else
+    """The user whose file it is, or who made a link of that name, or who made the store where nobody is believed; else
     empty. ``gone``: what is said of a file that is not there.
     """
     if believed(path, store):
         return ""
     try:
-        owner = path.lstat().st_uid
-        return user(path.stat().st_uid if owner in believed_users(store) else owner)
+        owner, users = path.lstat().st_uid, believed_users(store)
+        return user(store.stat().st_uid if not users else path.stat().st_uid if owner in users else owner)
     except FileNotFoundError:
         return gone
 
@@ -161,9 +161,11 @@ def _believed_in(store: Path, owner: int, user: int) -> frozenset[int]:
         if files.is_first_come(store):
             raise _exchangeable(store)
         return frozenset((user, 0))
-    # In a container of an ordinary user, the store's owner and any stranger look the same. A stranger's comes and goes.
-    is_unknown = owner == files.unmapped_user() or files.may_be_strangers(store)
-    return frozenset((user, 0) if is_unknown else (user, 0, owner))
+    # In a container of an ordinary user, the store's owner and any stranger look the same.
+    if owner == files.unmapped_user():
+        return frozenset((user, 0))
+    # A stranger may exchange all that is in his store, at any time: this user's files, too.
+    return frozenset() if files.may_be_strangers(store) else frozenset((user, 0, owner))
 
 
 def _exchangeable(store: Path) -> RefusedError:
