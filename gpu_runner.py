@@ -52,7 +52,10 @@ def __dir__() -> list[str]:
 def _main() -> None:
     """The command ``gpu-runner``: whatever PYTHONPATH has, it imports this package and what was installed with it."""
     for named in os.environ.get("PYTHONPATH", "").split(os.pathsep):
-        place = os.path.abspath(named)  # noqa: PTH100
+        try:
+            place = os.path.abspath(named)  # noqa: PTH100
+        except OSError:  # the working directory is gone
+            continue
         if os.path.isabs(named):  # noqa: PTH117
             sys.path.sort(key=place.__eq__)  # a module's, for another Python: counts last
         else:  # by the working directory, where anybody may have put it

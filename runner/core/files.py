@@ -37,11 +37,11 @@ def closed_to_others(path: Path) -> Path | None:
     try:
         real = path.resolve(strict=True)
         for each in (real, *real.parents):
-            status = each.stat()
+            status = each.lstat()  # a link may have taken its place
             # Above it others may write where they cannot rename or remove what is not theirs (sticky).
             sticky = each != real and status.st_mode & stat.S_ISVTX
             is_open = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not sticky
-            if is_open or status.st_uid not in (0, os.geteuid()):
+            if is_open or stat.S_ISLNK(status.st_mode) or status.st_uid not in (0, os.geteuid()):
                 return None
     except (OSError, RuntimeError, ValueError):
         return None
@@ -56,14 +56,13 @@ def exchangeable_by(directory: Path, *, new: bool = False, used: bool = False) -
     to, also the owner where it is of a group that this user was put into (a project's; who has the same login group may
     be anybody), and not where all may write: it may come from a place that gives its group away. That holds of
     ``directory``, too, where it is only ``used``, as a file. What is not there, another user may have taken away for
-    this moment, unless it is ``new``: then it will be this user's, who asks again once it is. Raises RuntimeError: its
-    links lead in circles.
+    this moment, unless it is ``new``: then it will be this user's, who asks again once it is.
     """
     try:
         real = directory.resolve()
         on_the_way = {each: _looked_at(each) for each in (real, *real.parents, *reversed(_way(directory)))}
-    except OSError as error:  # as where a link leads to a name that is too long
-        return f"not to be looked at ({error.strerror})"
+    except (OSError, RuntimeError) as error:  # as where a link leads to a name that is too long, or to itself
+        return f"not to be looked at ({getattr(error, 'strerror', 'its links lead in circles')})"
     for each, looked_at in on_the_way.items():
         if looked_at is None:
             if not new:
@@ -297,7 +296,7 @@ def temporary_place() -> str:
     import tempfile
 
     place = tempfile.gettempdir()
-    return "/tmp" if _is_exchangeable(place) else place
+    return "/tmp" if exchangeable_by(Path(place)) else place
 
 
 def unmapped_user() -> int | None:
@@ -541,19 +540,14 @@ def guarded() -> Iterator[None]:
     before = _kept[:]
     _kept[:] = [user_umask()]
     os.umask(_kept[0] | _OURS)
-    dropped = {name: os.environ.pop(name) for name in _OF_TEMPORARY if _is_exchangeable(os.environ.get(name, ""))}
+    named = {name: os.environ[name] for name in _OF_TEMPORARY if os.environ.get(name)}
+    dropped = {name: os.environ.pop(name) for name, place in named.items() if exchangeable_by(Path(place))}
     try:
         yield
     finally:
         os.environ.update(dropped)
         os.umask(_kept[0])
         _kept[:] = before
-
-
-def _is_exchangeable(place: str) -> bool:
-    with suppress(RuntimeError):  # links in circles
-        return place != "" and exchangeable_by(Path(place)) != ""
-    return True
 
 
 def user_umask() -> int:

@@ -90,8 +90,15 @@ def whole_parts(value: str) -> str:
     """A list of directories as in PATH, whole: a relative or empty part means the working directory, and counts only
     where no other user could put something there.
     """
-    parts = [each if each.startswith("/") else Path(each).absolute() for each in value.split(":")] if value else []
-    return ":".join(str(each) for each in parts if isinstance(each, str) or not files.exchangeable_by(each))
+    return ":".join(filter(None, map(_whole_part, value.split(":")))) if value else ""
+
+
+def _whole_part(part: str) -> str:
+    with suppress(OSError):  # the working directory is gone
+        whole = part if part.startswith("/") else str(Path(part).absolute())
+        if whole == part or not files.exchangeable_by(Path(whole)):
+            return whole
+    return ""
 
 
 _WITHIN = re.compile(r"/[^\s=:,;'\"&|()<>]+")

@@ -412,7 +412,7 @@ class Run:
             return None
         except (ValueError, RecursionError, msgspec.ValidationError):
             return None
-        if name in _ORDERS and _is_changed(name, content, self._known_orders()) and is_linked(self):
+        if name in _ORDERS and _is_changed(name, content, self._known_orders()):
             raise self._changed(name)
         return value
 
@@ -732,9 +732,10 @@ def _is_changed(name: str, content: bytes, orders_known: Iterable[str]) -> bool:
 
 
 def is_linked(run: Run) -> bool:
-    """Whether this user has submitted it, and it still lies where it was."""
+    """Whether this user has submitted it, and it still lies where it was, where no stranger could put theirs."""
     with suppress(OSError, RuntimeError, ValueError):
-        return is_own(link := index() / run.run_id) and link.resolve(strict=True) == run.path.resolve()
+        is_here = is_own(link := index() / run.run_id) and link.resolve(strict=True) == run.path.resolve()
+        return is_here and not files.may_be_strangers(run.path)
     return False
 
 

@@ -31,10 +31,9 @@ seen=${python:-python3}
 usable "$seen" || refuse "$seen is no Python 3.10 or newer ($("$seen" --version 2>/dev/null || echo "it does not start"))" "$other"
 has_venv "$python" || refuse "$python cannot make a virtual environment" "apt-get install python3-venv, or $other"
 
-trap 'rm -rf "$target"' EXIT
-mkdir -p "$target/bin" "$modules/gpu-runner"
+mkdir -p "$prefix" "$modules/gpu-runner"
 whose=$(
-    "$python" - "$target/bin" "$modules/gpu-runner" <<'END'
+    "$python" - "$prefix" "$modules/gpu-runner" <<'END'
 import sys
 from pathlib import Path
 from runner.core.files import exchangeable_by
@@ -43,6 +42,9 @@ print(*(f"{each} is {whose}" for each in sys.argv[1:] if (whose := exchangeable_
 END
 )
 [ -z "$whose" ] || refuse "another user could exchange it: $whose" "a directory of your own, or RUNNER_TRUST=NAME,... of who makes it"
+mkdir "$target" # from here on it is ours
+trap 'rm -rf "$target"' EXIT
+mkdir "$target/bin"
 own_tmp "$target"
 packages=$TMPDIR
 "$python" -m venv "$target/python"

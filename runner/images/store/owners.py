@@ -44,7 +44,7 @@ def others_write(store: Path) -> bool:
 
 
 def believed_users(store: Path) -> frozenset[int]:
-    """The caller, root and the store's owner; nobody, where anybody could have made it. Raises OSError; RefusedError:
+    """The caller, root and the store's owner; none, where anybody could have made it. Raises OSError; RefusedError:
     as ``believed``.
     """
     return _believed_in(store, store.stat().st_uid, os.geteuid())
@@ -85,7 +85,7 @@ def opened(store: Path) -> Iterator[Path | None]:
 
 
 def stranger(path: Path, store: Path, *, gone: str = "") -> str:
-    """The user whose file it is, or who made a link of that name, or who made the store where nobody is believed; else
+    """The user whose file it is, or who made a link of that name, or who made the store where none is believed; else
     empty. ``gone``: what is said of a file that is not there.
     """
     if believed(path, store):

@@ -14,7 +14,7 @@ from runner.backends import schedulers
 from runner.backends.schedulers.slurm.client import Slurm
 from runner.core import files
 from runner.core.errors import Exit, InfrastructureError, RunnerError, UnknownStateError
-from runner.jobs.directory import Run
+from runner.jobs.directory import Run, orders
 from runner.jobs.life import standing
 from runner.jobs.scripts import end_of
 from runner.jobs.states import Left, cancel_run, launch_state, left_by, never_began, query, scheduler_of
@@ -95,10 +95,13 @@ def test_programs_that_another_user_may_change_are_run_only_for_runs_of_ones_own
             record = copy.read("job.json", Submitted)
             assert record is not None
             copy.write("job.json", msgspec.structs.replace(record, clients="clients"))
+            with pytest.raises(OSError, match="changed since"):
+                standing(copy)
+            (orders() / own.run_id).unlink()
         with pytest.raises(UnknownStateError, match="another user may change the scheduler's programs"):
             standing(copy)
     monkeypatch.setattr(Run, "owner", os.geteuid() + 1)  # another's lies where this user's was
-    for run in (own, copy):
+    for run in (copy, own):
         record = run.submitted
         assert record is not None
         states, (error,) = query([(run, record)])
