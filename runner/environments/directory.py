@@ -171,12 +171,15 @@ def check_own(place: Path, fix: str = "name another directory") -> None:
         raise RefusedError(f"{place.name} is {whose}: what is there runs as you", where=str(place), fix=fix)
 
 
-# A variable whose directories hold no programs and no modules.
-_OF_DATA = re.compile(
+# A variable with one value, but for those that hold programs in any case; and by whose name it is of data: of another
+# one, such as OPENSSL_CONF or UCX_MODULE_DIR, a program may load code.
+_VARIABLE = re.compile(
     r"(?!(BASH_ENV|MODULEPATH|PATH|PYTHONPATH|LD_LIBRARY_PATH|LD_PRELOAD)=)[A-Za-z_][A-Za-z0-9_]*=[^\s;&|]*\Z", re.ASCII
 )
-
-
+_OF_DATA = re.compile(
+    r"(\w*_)?(CHECKPOINTS?|CKPT|CORPUS|DATA[A-Z]*|LOGS?|MODELS?|OUT(PUTS?)?|RESULTS?|SCRATCH|WEIGHTS?|WORK(DIR)?)(_\w*)?=",
+    re.I,
+)
 # One of those in which programs look for code of their own, and which they make.
 _OF_CODE = re.compile(
     r"(TORCH_HOME|TORCH_EXTENSIONS_DIR|TORCHINDUCTOR_CACHE_DIR|TRITON_\w+|NUMBA_CACHE_DIR|PYTHON\w+|LD_AUDIT|ENV|NCCL_\w+_PLUGIN"
@@ -202,16 +205,18 @@ def _is_open(path: Path) -> bool:
 
 def check_setup(setup: Setup, lines: Iterable[Iterable[str]] = ()) -> None:
     """Refuse what a setup, or ``lines`` of a job's, name and a stranger has put, or could put, into a place where all
-    may write, as a scratch: it is sourced. Of a cache's only what a stranger has put there. Raises RefusedError.
+    may write, as a scratch: it is sourced. Of variables only what a stranger has put there. Raises RefusedError.
     """
     active = [each for each in (setup.activate.conda, setup.activate.virtualenv) if each]
     named = (setup.conda, *active, *(f"{each}/bin/python3" for each in active), *setup.use, *setup.modules)
     lines, login = (line for line in map(tuple, lines) if line[:1] != ("mkdir",)), _login()
     for word, path in ((each, Path(name)) for each in chain(named, *lines) for name in paths.within(each)):
-        is_data = _OF_DATA.match(word) is not None
-        if is_data and not _OF_CODE.match(word) and login not in path.parts:
+        is_variable = _VARIABLE.match(word) is not None
+        is_code = not is_variable or _OF_CODE.match(word) is not None or login in path.parts
+        if _OF_DATA.match(word) and not is_code:
             continue
-        if _is_open(path) or (files.is_first_come(path, new=True) if is_data else files.may_be_strangers(path)):
+        is_open = is_code and _is_open(path)
+        if is_open or (files.is_first_come(path, new=True) if is_variable else files.may_be_strangers(path)):
             whose, way_out = files.of_file(path)
             what = f"what is there runs as you, and may be another user's{whose}"
             raise RefusedError(what, where=str(path), fix=f"name one of your own in the site's setup; {way_out}")

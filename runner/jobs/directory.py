@@ -670,6 +670,7 @@ def create(root: Path, label: str, now_s: float, at: Path | None = None) -> Run:
             if any(path.iterdir()):
                 fix = "name a directory that is not there"
                 raise UsageError("there are files in it already", where=str(at), fix=fix)
+            path.chmod(0o700)  # it may have been there
         for folder in ("logs", "ranks", "nccl"):
             (path / folder).mkdir()
     except OSError as error:

@@ -987,7 +987,8 @@ def test_what_a_site_sources_is_no_strangers(place: Path, monkeypatch: pytest.Mo
             whats.append(outcome_as(ALICE, environments.check_setup, Setup(), [[variable]]).what)
         refused = [owner == CAROL] * 8
         assert [("what is there runs as you" in what) for what in whats] == [*refused, False]
-    for variable in (f"HF_HOME={shared}/later", f"HF_HOME={shared}/conda-{CAROL}", f"TORCH_HOME={shared}/later"):
+    assert "runs as you" in outcome_as(ALICE, environments.check_setup, Setup(), [[f"OPENSSL_CONF={conda}"]]).what
+    for variable in (f"HF_HOME={shared}/later", f"TMPDIR={shared}", f"TORCH_HOME={shared}/later"):
         assert run_as(ALICE, environments.check_setup, Setup(), [["export", variable]]) is None
     with monkeypatch.context() as patch:
         patch.setattr(pwd, "getpwuid", lambda _: SimpleNamespace(pw_gid=ALICE, pw_name=f"conda-{CAROL}"))

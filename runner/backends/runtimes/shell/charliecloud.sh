@@ -27,6 +27,8 @@ run)
   # a signal that is meant for the program, it would take the image from under all ranks. So ch-run is left out; the
   # launcher below it listens again.
   trap "" HUP INT TERM USR1 USR2
+  # ch-run has it as /tmp in there, where root looks like any other user.
+  [ "$(find "${TMPDIR-}" -prune -type d '(' -user 0 -o -user "$(id -u)" ')' 2>/dev/null)" ] || unset TMPDIR
   # Ranks find each other by files of the tag's name in /dev/shm, where anybody may put some before: so it is no job's
   # number, but what only these ranks know.
   if [[ $3 == --join-ct=* ]]; then

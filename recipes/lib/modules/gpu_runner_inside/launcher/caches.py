@@ -17,7 +17,7 @@ import shutil
 import stat
 import tempfile
 from contextlib import suppress
-from typing import Iterator, Mapping
+from typing import AbstractSet, Iterator, Mapping
 
 # Of compilers: many ranks write them at once, which home directories on network file systems do not stand. TensorFlow
 # Hub else has /tmp/tfhub_modules, which another user may have made.
@@ -125,12 +125,17 @@ def _usable(path: str) -> bool:
 
 def safe_place(env: Mapping[str, str]) -> str | None:
     """The first directory in which no other user can replace what is made there, by its real path: a link of another
-    user may lead elsewhere by then.
+    user may lead elsewhere by then. In a container of an ordinary user, whose root looks like any stranger, TMPDIR's
+    owners must be this user.
     """
+    unknown = unmapped_user()
     for base in (env.get("TMPDIR", ""), *_BASES):
         with suppress(OSError):
             real = os.path.realpath(base)
-            safe = base.startswith("/") and os.path.isdir(real) and all(map(_is_kept, _upwards(real)))
+            trusted = {0, os.geteuid(), *([unknown] if base in ("/tmp", "/var/tmp") and unknown is not None else [])}
+            safe = (
+                base.startswith("/") and os.path.isdir(real) and all(_is_kept(each, trusted) for each in _upwards(real))
+            )
             if safe and os.access(real, os.W_OK | os.X_OK):
                 return real
     return None
@@ -143,15 +148,17 @@ def _upwards(path: str) -> Iterator[str]:
         path = os.path.dirname(path)
 
 
-def _is_kept(path: str) -> bool:
-    """Whether no other user can rename what is in it, as its owner can, too; of a user's own directory, its group is
-    trusted, and of a group that the user was put into (all may have that of the login), not where others may write
-    above it, the owner.
+def _is_kept(path: str, trusted: AbstractSet[int]) -> bool:
+    """Whether only the ``trusted`` can rename what is in it, as its owner can, too; of a user's own directory, its
+    group is trusted, and of a group that the user was put into (all may have that of the login), not where others may
+    write above it, the owner.
     """
-    about, above, groups = os.stat(path), os.stat(os.path.dirname(path)), _project_groups()
+    about, above, groups = os.lstat(path), os.lstat(os.path.dirname(path)), _project_groups()
+    if stat.S_ISLNK(about.st_mode) or stat.S_ISLNK(above.st_mode):  # it has taken the place of a directory
+        return False
     is_closed = not above.st_mode & (0o002 if above.st_gid in groups else 0o022)
     of_project = is_closed and not about.st_mode & 0o002 and about.st_gid in groups
-    if about.st_uid not in (0, os.geteuid(), unmapped_user()) and not of_project:
+    if about.st_uid not in trusted and not of_project:
         return False
     others = 0o002 if about.st_uid == os.geteuid() else 0o022
     return not about.st_mode & others or about.st_mode & stat.S_ISVTX != 0
