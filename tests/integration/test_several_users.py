@@ -486,7 +486,7 @@ def test_no_run_is_made_below_a_strangers_directory(place: Path, monkeypatch: py
 
 
 @pytest.mark.usefixtures("state")
-def test_a_link_of_ones_own_list_leads_to_no_strangers_directory(place: Path) -> None:
+def test_a_link_of_ones_own_list_leads_to_no_strangers_directory(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = owned(place / "runs", ALICE)
     run_id = run_as(ALICE, lambda: directory.create(root, "x", 0.0).run_id)
     of_study = run_as(ALICE, lambda: on_disk(root, study(gpus=(1,), repeats=1)).path)
@@ -500,6 +500,10 @@ def test_a_link_of_ones_own_list_leads_to_no_strangers_directory(place: Path) ->
         for path in (root / run_id, of_study):
             os.chown(path, owner, owner)
         assert run_as(ALICE, counts) == expected
+    assert not run_as(ALICE, directory.is_linked, Run(root / run_id))
+    place.chmod(0o1777)
+    os.chown(root, CAROL, CAROL)
+    monkeypatch.setattr(directory, "is_own", lambda _path: True)  # it was, when that was looked at
     assert not run_as(ALICE, directory.is_linked, Run(root / run_id))
 
 

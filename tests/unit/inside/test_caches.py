@@ -124,7 +124,9 @@ def test_a_name_that_is_taken_is_not_used(base: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("above", [False, True], ids=["itself", "above it"])
-def test_a_directory_in_which_others_could_replace_it_is_passed_over(base: Path, above: bool) -> None:
+def test_a_directory_in_which_others_could_replace_it_is_passed_over(
+    base: Path, above: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whoever can rename it can put another in its place, from which programs would load compiled code."""
     inner = base / "inner"
     inner.mkdir()
@@ -138,6 +140,16 @@ def test_a_directory_in_which_others_could_replace_it_is_passed_over(base: Path,
         return made is not None
 
     assert [is_taken(mode) for mode in (0o777, 0o1777, 0o775)] == [False, True, True]
+    (base / "link").symlink_to(tmp)
+    with monkeypatch.context() as patch:  # it was a directory when it was looked up
+        patch.setattr(os.path, "realpath", lambda path: path)
+        assert caches.prepare({"TMPDIR": f"{base}/link"}, NODE, "7", home=False) is None
+    if base != tmp:  # in a container of an ordinary user, root looks like any other
+        monkeypatch.setattr(caches, "unmapped_user", lambda: 65534)
+        os.chown(base, 65534, 65534)
+        assert not is_taken(0o755)
+        monkeypatch.setattr(caches, "unmapped_user", lambda: None)
+        os.chown(base, 0, 0)
     if os.getuid() == 0:
         os.chown(base, 1, 1)
         assert [is_taken(mode) for mode in (0o775, 0o755, 0o1777)] == [False, False, False]

@@ -139,13 +139,19 @@ def test_what_a_job_changed_in_its_run_directory_is_no_order(submission: Submit,
     assert scheduler_of(own)[1] == "7"
 
 
-def test_programs_are_run_where_they_were_when_they_were_looked_at(tmp_path: Path) -> None:
+def test_programs_are_run_where_they_were_when_they_were_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real, link = tmp_path / "real", tmp_path / "link"
     real.mkdir(mode=0o755)
     link.symlink_to(real)
     closed = files.closed_to_others(link)
     real.chmod(0o775)
     assert (closed, files.closed_to_others(link)) == (real.resolve(), None)
+    link.unlink()
+    link.symlink_to("/usr/bin")
+    monkeypatch.setattr(Path, "resolve", lambda path, **_: path)  # it was a directory then
+    assert files.closed_to_others(link) is None
 
 
 RUNNING = JobState("running", "RUNNING", nodes="dgx[01-02]")
