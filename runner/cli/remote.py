@@ -330,7 +330,7 @@ class _Connection:
             name = f"gpu-runner-ssh-{os.geteuid()}-"
             ours = filter(files.is_private, sorted(Path("/tmp").glob(f"{name}*")))  # another user may make any
             directory = next(ours, None) or Path(tempfile.mkdtemp("", name, "/tmp"))
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        files.make_closed(directory)
         if not files.is_private(directory):
             fix = "remove it; it is made anew, for you alone"
             raise RefusedError("ssh's sockets would lie where others can reach them", where=str(directory), fix=fix)

@@ -8,6 +8,7 @@ import os
 import re
 import shlex
 import stat
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -510,6 +511,20 @@ def write(path: Path, content: bytes, *, mode: int | None = None) -> None:
             file.write(content)
 
 
+def make_closed(directory: Path) -> None:
+    """Make a directory that only this user may enter, and so those above it that are missing, whatever the umask.
+    Raises OSError.
+    """
+    try:
+        directory.mkdir(mode=0o700)
+    except FileNotFoundError:
+        make_closed(directory.parent)
+        directory.mkdir(mode=0o700, exist_ok=True)
+    except OSError:
+        if not directory.is_dir():
+            raise
+
+
 def write_private(path: Path, text: str) -> None:
     """Replace a text file that only its owner may read. Raises OSError as ``replacement``."""
     write(path, text.encode("utf-8", "surrogateescape"), mode=PRIVATE)
@@ -527,6 +542,7 @@ def sync_directory(path: Path) -> None:
 
 _OURS = 0o022  # bits that are always set
 _kept: list[int] = []  # the user's, once ours is another
+_GUARD, _inside, _dropped = threading.Lock(), list[bool](), dict[str, str]()
 
 
 _OF_TEMPORARY = ("TMPDIR", "TEMP", "TMP", "APPTAINER_TMPDIR", "SINGULARITY_TMPDIR", "ENROOT_TEMP_PATH")
@@ -535,19 +551,25 @@ _OF_TEMPORARY = ("TMPDIR", "TEMP", "TMP", "APPTAINER_TMPDIR", "SINGULARITY_TMPDI
 @contextmanager
 def guarded() -> Iterator[None]:
     """In the block other users can write to nothing that this process makes, by the umask (``user_umask`` is the
-    user's), and no program is started with a directory for temporary files that they could exchange.
+    user's), and no program is started with a directory for temporary files that they could exchange. Of several
+    threads, and of blocks within it, the last one to leave ends it: it is of the whole process.
     """
-    before = _kept[:]
-    _kept[:] = [user_umask()]
-    os.umask(_kept[0] | _OURS)
-    named = {name: os.environ[name] for name in _OF_TEMPORARY if os.environ.get(name)}
-    dropped = {name: os.environ.pop(name) for name, place in named.items() if exchangeable_by(Path(place))}
+    with _GUARD:
+        _inside.append(True)
+        if len(_inside) == 1:
+            _kept[:] = [user_umask()]
+            os.umask(_kept[0] | _OURS)
+            named = {name: os.environ[name] for name in _OF_TEMPORARY if os.environ.get(name)}
+            _dropped.update((name, os.environ.pop(name)) for name, at in named.items() if exchangeable_by(Path(at)))
     try:
         yield
     finally:
-        os.environ.update(dropped)
-        os.umask(_kept[0])
-        _kept[:] = before
+        with _GUARD:
+            _inside.pop()
+            if not _inside:
+                os.environ.update(_dropped)
+                _dropped.clear()
+                os.umask(_kept.pop())
 
 
 def user_umask() -> int:

@@ -206,7 +206,7 @@ def _check_own(directory: Path, user: int, what: str, variable: str, *, make: bo
         _check_found.__wrapped__(directory, user, what, variable, new=True)
         if is_there := make and files.may_be_strangers(directory):
             with suppress(OSError):  # as above
-                directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+                files.make_closed(directory)
     if is_there:
         _check_found(directory, user, what, variable)
 
@@ -236,7 +236,7 @@ def ensure_directory(directory: Path) -> Path:
     """
     above = cache_dir()
     if directory == above or above in directory.parents:
-        above.mkdir(mode=0o700, parents=True, exist_ok=True)
+        files.make_closed(above)
         _check_cache(above)
         if not _is_marked(above) and (is_ours(above) or not any(above.iterdir())):
             (above / MARKER).write_text(f"{_SIGNATURE}\n{_OWNER}\n")

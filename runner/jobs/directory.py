@@ -538,7 +538,7 @@ class Run:
 
     def _note_order(self, line: str) -> None:
         """Keep the hash of an order that is about to be written, where no job's container is given a place."""
-        orders().mkdir(mode=0o700, parents=True, exist_ok=True)
+        files.make_closed(orders())
         with open(orders() / self.run_id, "a", encoding="ascii", opener=_private) as file:
             file.write(line)
 
@@ -591,7 +591,7 @@ def _private(path: str, flags: int) -> int:
 def keep_judgement(name: str, text: str) -> None:
     """Keep a file of ``judgements``, where it can be."""
     with suppress(OSError):
-        judgements().mkdir(mode=0o700, parents=True, exist_ok=True)
+        files.make_closed(judgements())
         files.write_private(judgements() / name, text)
 
 
@@ -605,7 +605,7 @@ def make_key() -> None:
     path = _key()
     if path.exists():
         return
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    files.make_closed(path.parent)
     made = files.temporary_name(path)
     files.write_private(made, os.urandom(32).hex())
     try:
@@ -654,7 +654,7 @@ def create(root: Path, label: str, now_s: float, at: Path | None = None) -> Run:
     try:
         if at is None:
             root = make_root(root)
-            index().mkdir(mode=0o700, parents=True, exist_ok=True)
+            files.make_closed(index())
             if root == index().resolve():
                 raise UsageError(
                     "the list of runs lies there", where=str(root), fix="use --runs with another directory"

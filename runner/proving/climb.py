@@ -285,7 +285,7 @@ def keep_record(ladder: Ladder, climb: Climb, root: Path) -> tuple[ProofRecord |
     files.write_private(root / "record.json", _json(record))
     if record.pretend or any(record.state_of(rung) != "passed" for rung in REQUIRED):
         return record, None
-    user_records().mkdir(mode=0o700, parents=True, exist_ok=True)
+    files.make_closed(user_records())
     machine = key_of(*sorted(gpu.uuid for gpu in record.gpus))[:8]
     path = user_records() / f"{record.site}-{record.runtime}-{machine}.json"
     files.write_private(path, _json(record))

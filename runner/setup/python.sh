@@ -9,8 +9,10 @@ find_python() {
         if usable "$name" && { [ -z "$python" ] || ! has_venv "$python"; }; then python=$name; fi
     done
 }
-# From here on TMPDIR is in this directory: pip and venv run what they put there, and others may exchange it elsewhere.
+# From here on TMPDIR is in this directory, and pip's cache, if it is not in its own place: pip and venv run what they put
+# there, and others may exchange it elsewhere.
 own_tmp() {
     TMPDIR=$(mktemp -d "$(cd "$1" && pwd)/tmp.XXXXXX")
     export TMPDIR
+    [ -z "${XDG_CACHE_HOME-}${PIP_CACHE_DIR-}" ] || export PIP_CACHE_DIR="$TMPDIR/cache"
 }

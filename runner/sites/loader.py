@@ -73,7 +73,7 @@ def set_value(key: str, value: str) -> Path:
     if getattr(made, key) != value:
         raise UsageError(f"{key} cannot be set there", where=str(path), fix=f"write it: {lines[own[0]]}")
     real = Path(os.path.realpath(paths.check_settings(path)))  # also of a link that leads nowhere
-    real.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    files.make_closed(real.parent)
     files.write_private(real, text)
     return path
 

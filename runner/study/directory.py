@@ -140,7 +140,7 @@ def _made(root: Path, label: str, file: str, now_s: float, asked: Callable[[str]
     stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(now_s))
     try:
         root = make_root(root)
-        index().mkdir(mode=0o700, parents=True, exist_ok=True)
+        files.make_closed(index())
         path = _reserved(root, f"{stamp}-{label}")
         (path / LAUNCHES).mkdir()
         text = json.dumps(msgspec.to_builtins(asked(path.name)), indent=1) + "\n"

@@ -23,6 +23,7 @@ SHOW = "import os; m = os.umask(0); print(f'{m:03o}', os.environ.get('XDG_CACHE_
 def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The node's directory for temporary files."""
     monkeypatch.setattr(caches, "_BASES", ())
+    monkeypatch.setenv("HOME", "/proc/1")  # to which none may write
     return tmp_path
 
 
@@ -54,7 +55,8 @@ def test_without_the_home_directory_all_caches_are_the_jobs_own(base: Path) -> N
             "TRITON_CACHE_DIR": f"{made.path}/triton",
             "TORCHINDUCTOR_CACHE_DIR": f"{made.path}/inductor",
             "CUDA_CACHE_PATH": f"{made.path}/cuda",
-            "KERAS_HOME": f"{made.path}/keras",
+            "HOME": made.path,
+            "KERAS_HOME": f"{made.path}/.keras",
             "TFHUB_CACHE_DIR": f"{made.path}/tfhub",
         }
         for path in made.variables.values():

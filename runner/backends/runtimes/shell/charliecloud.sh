@@ -4,23 +4,28 @@
 #     directories DIRECTORY    once a node: makes the directory below which ch-run mounts images
 #     run COMMAND ...          each rank
 #
+# Whether it is a directory of this user's: one call, which follows no link.
+is_ours() { [ "$(LC_ALL=C stat -c '%u %F' -- "$1" 2>/dev/null)" = "$(id -u) directory" ]; }
+# Beside ch-run's own, which anyone can make first: `place`, which only the ranks of this job know.
+find_place() {
+  place=$(printf 'mount %s' "${RUNNER_RDV_KEY-}" | sha256sum)
+  place=${1%/*}/gpu-runner-ch-$(id -u)-${place:0:16}
+}
 case $1 in
 directories)
-  # The path is ch-run's own, and anyone can make it first: whoever owns it can exchange the root below it for another.
-  # Owner and kind are read by one call, which follows no link; where /var/tmp is sticky, what is ours stays there.
+  # Whoever owns it can exchange the root below it for another; where /var/tmp is sticky, what is ours stays there.
   [ -z "$(find "${2%/*}/" -maxdepth 0 -perm /022 ! -perm -1000)" ] || {
     echo "$(hostname): cannot mount the image at $2: others may rename what is in ${2%/*}; fix: chmod +t ${2%/*}" >&2
     exit 1
   }
-  for place in "$2" "$2/mnt"; do
-    [ -e "$place" ] || mkdir -m 700 -- "$place"
-    # shellcheck disable=SC2015  # either failing is the fault
-    [ "$(LC_ALL=C stat -c '%u %F' -- "$place")" = "$(id -u) directory" ] && chmod 700 -- "$place" || {
-      stat -c "$(hostname): cannot mount the image at %n: it is a %F of %U, not $(id -un)'s; fix: have it removed" \
-        -- "$place" >&2
-      exit 1
-    }
-  done
+  mkdir -m 700 -- "$2" 2>/dev/null
+  if is_ours "$2"; then mkdir -m 700 -- "$2/mnt" 2>/dev/null; fi
+  if is_ours "$2" && is_ours "$2/mnt"; then
+    chmod 700 -- "$2" "$2/mnt"
+  else
+    find_place "$2"
+    mkdir -m 700 -- "$place" || is_ours "$place" || exit 1
+  fi
   ;;
 run)
   # Slurm signals every process of a step, and one ch-run of a node serves the image from a process of its own: ended by
@@ -35,6 +40,8 @@ run)
     tag=$(printf %s "$RUNNER_RDV_KEY" | sha256sum)
     set -- "${@:1:2}" "--join-tag=${tag%% *}" "${@:3}"
   fi
+  find_place "/var/tmp/$USER.ch"
+  if is_ours "$place"; then set -- "${@:1:2}" "--mount=$place" "${@:3}"; fi
   exec "${@:2}"
   ;;
 esac

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import os
 import re
@@ -162,31 +163,36 @@ def test_ranks_that_a_script_of_ours_starts_keep_their_place_in_the_world(via: s
 
 @AS_ROOT
 @pytest.mark.parametrize(
-    ("planted", "code"),
+    ("planted", "is_taken"),
     [
-        ("true", 0),
-        (f'mkdir -m 777 "$1" && chown {ALICE} "$1"', 0),
-        ('mkdir -m 777 "$1"', 1),
-        ('ln -s /var/tmp "$1"', 1),
-        (f'mkdir -m 777 -p "$1/mnt" && chown {ALICE} "$1"', 1),
+        ("true", False),
+        (f'mkdir -m 777 "$1" && chown {ALICE} "$1"', False),
+        ('mkdir -m 777 "$1"', True),
+        ('ln -s /var/tmp "$1"', True),
+        (f'mkdir -m 777 -p "$1/mnt" && chown {ALICE} "$1"', True),
     ],
 )
-def test_charliecloud_mounts_below_a_directory_that_is_the_users_own(planted: str, code: int) -> None:
+def test_charliecloud_mounts_below_a_directory_that_is_the_users_own(planted: str, is_taken: bool) -> None:
     name = f"test-charliecloud-{os.getpid()}"
     top = Path(f"/var/tmp/{name}.ch")
     step = runtime("charliecloud").step(planned("charliecloud"))
-    # As text: that user sees neither this checkout nor a directory of pytest's.
-    ready = f"set -- {folded(step.once_a_node[2:])}\n{step.files[0].read_text()}"
+    hidden = Path(f"/var/tmp/gpu-runner-ch-{ALICE}-{hashlib.sha256(f'mount {name}'.encode()).hexdigest()[:16]}")
+
+    def called(words: str) -> str:
+        """As text: that user sees neither this checkout nor a directory of pytest's."""
+        code, env = f"set -- {words}\n{step.files[0].read_text()}", {"USER": name, "RUNNER_RDV_KEY": name}
+        return subprocess.run(
+            ["bash", "-c", code], env=env, user=ALICE, capture_output=True, text=True, check=True
+        ).stdout
+
     subprocess.run(["bash", "-c", planted, "bash", top], check=True)
     try:
-        done = subprocess.run(["bash", "-c", ready], env={"USER": name}, user=ALICE, capture_output=True, check=False)
-        assert (done.returncode, f"cannot mount the image at {top}" in done.stderr.decode()) == (code, bool(code))
-        if not code:
-            assert {(path.stat().st_uid, path.stat().st_mode & 0o777) for path in (top, top / "mnt")} == {
-                (ALICE, 0o700)
-            }
+        called(folded(step.once_a_node[2:]))
+        made = {hidden} if is_taken else {top, top / "mnt"}
+        assert {(path.stat().st_uid, path.stat().st_mode & 0o777) for path in made} == {(ALICE, 0o700)}
+        assert called("run echo a") == (f"--mount={hidden} a\n" if is_taken else "a\n")
     finally:
-        subprocess.run(["rm", "-rf", top], check=True)
+        subprocess.run(["rm", "-rf", top, hidden], check=True)
 
 
 @pytest.mark.parametrize(("mode", "code"), [(0o1777, 0), (0o755, 0), (0o777, 1), (0o775, 1)])

@@ -33,8 +33,9 @@ SWITCHES = {"TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0"}
 # Where torch leaves what its ranks were at when NCCL timed out: older versions else write /tmp/nccl_trace_rank_N, which
 # another user may have made, or have led elsewhere. The second name is that of newer ones, which know both.
 TRACES = ("TORCH_NCCL_DEBUG_INFO_TEMP_FILE", "TORCH_FR_DUMP_TEMP_FILE")
-# Keras else has its settings, models and data sets in /tmp/.keras where it may not write to the home directory.
-UNWRITABLE = {"KERAS_HOME": "keras"}
+# Keras else has its settings, models and data sets in /tmp/.keras where it may not write to the home directory; its
+# older kind, tf_keras, has data sets there also where there is no ~/.keras, whatever KERAS_HOME says.
+UNWRITABLE = {"KERAS_HOME": ".keras"}
 # Of all other programs, where the home directory is not there. HF and torch.hub keep theirs below XDG_CACHE_HOME.
 HOME = {"XDG_CACHE_HOME": "", "MPLCONFIGDIR": "matplotlib", **UNWRITABLE}
 # Replaced only where they name a directory that is not there: a login shell's, in a container without the home.
@@ -80,17 +81,22 @@ def prepare(env: Mapping[str, str], node: str, job: str, *, home: bool) -> Cache
     Args:
         node, job: parts of the directory's name. home: the program sees the user's home directory and may use it.
     """
-    is_writable = os.access(os.path.expanduser("~"), os.W_OK)
+    own_home = os.path.expanduser("~")
+    is_writable = os.access(own_home, os.W_OK)
     wanted = {**ALWAYS, **(HOME if not home else {} if is_writable else UNWRITABLE)}
     missing = {name: below for name, below in wanted.items() if not env.get(name)}
     if not home:
         missing.update((name, below) for name, below in {**HOME, **PLACED}.items() if not _usable(env.get(name, "/")))
+        missing.update({} if is_writable else {"HOME": ""})
     made = directory(env, node, job) if missing else None
     if made is None:
         return None
     if not home and env.get("TMPDIR") and not os.path.isdir(env["TMPDIR"]):
         # The host's, which the container does not have: mktemp(1) would fail.
         made.variables["TMPDIR"] = os.path.dirname(made.path)
+    if not home and is_writable:
+        with suppress(OSError):
+            os.makedirs(os.path.join(own_home, ".keras"), 0o700, exist_ok=True)
     for name, below in missing.items():
         place = os.path.join(made.path, below) if below else made.path
         with suppress(OSError):  # a full disk: no rank fails for a cache
