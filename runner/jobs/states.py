@@ -332,7 +332,7 @@ def clients_of(run: Run, record: Submitted) -> Path | None:
     clients = Path(record.clients) if record.clients else None
     if clients is None:
         return None
-    # Of the user's own run, too: its box may have been in a scratch that is emptied.
+    # The box of a run may have been in a scratch, which is emptied.
     if is_linked(run) and run.owner == os.geteuid() and not files.may_be_strangers(clients):
         return clients
     if (closed := files.closed_to_others(clients)) is not None:
