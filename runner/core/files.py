@@ -128,7 +128,7 @@ def way_out(directory: Path, whose: str) -> str:
 def of_file(path: Path) -> tuple[str, str]:
     """Whose place a file is in, for the end of a message, and the end of a fix, where it ``may_be_strangers``."""
     with suppress(OSError, RuntimeError):
-        if whose := exchangeable_by(path, new=True, used=True):
+        if whose := exchangeable_by(path, used=True):
             return f": it is {whose}", way_out(path, whose)
     return "", TRUSTS
 

@@ -62,7 +62,7 @@ from runner.model.request import Request
 from runner.preparation.environment import prepare_environment
 from runner.preparation.job import prepare
 from runner.preparation.new_recipe import new_recipe, write_recipe
-from runner.preparation.request import check_directory, check_foreign, make_request, record_of
+from runner.preparation.request import check_directory, check_foreign, complete, make_request, record_of
 from runner.recipes.loader import read_recipe
 from runner.sites.loader import read_config, read_site, set_value
 from runner.study import directory as studies
@@ -977,6 +977,16 @@ def test_a_strangers_link_to_a_name_that_is_too_long_is_not_followed(
         assert fix in outcome_as(ALICE, check_place, at).fix
     assert "not to be looked at" in outcome_as(ALICE, paths.write_output, shared / "hers/x", b"x").what
     assert files.is_first_come(shared / "hers")
+
+
+def test_no_cache_of_the_shell_is_a_strangers(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shared = owned(place / "scratch", 0, 0o1777)
+    for owner in (ALICE, CAROL):
+        monkeypatch.setenv("TORCH_HOME", str(owned(shared / f"torch-{owner}", owner)))
+        outcome = outcome_as(ALICE, complete, make_request({"gpus": 1, "arguments": ("true",)}))
+        assert (f"user {CAROL}'s: programs load what is there" in outcome.what) == (owner == CAROL), outcome
+    monkeypatch.setenv("TORCH_HOME", str(shared / "later"))
+    run_as(ALICE, complete, make_request({"gpus": 1, "arguments": ("true",)}))
 
 
 def test_what_a_site_sources_is_no_strangers(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
