@@ -127,7 +127,8 @@ def _makers(prefix: Path) -> tuple[Path, ...]:
 
 def _conda(prefix: Path) -> Path:
     """The installation of conda that can activate ``prefix``: the shell's, the one that it lies in, or that made it.
-    One that the user did not name counts only where no other user could have put it there.
+    One that the user did not name counts only where no other user could exchange it, and one of the shell where none
+    could have put it there.
     """
     shell = os.environ.get("CONDA_EXE") or str(process.find("conda") or "")
     named = [Path(shell).parents[1]] if shell.count("/") >= 2 else []
@@ -136,9 +137,10 @@ def _conda(prefix: Path) -> Path:
     for place in dict.fromkeys((*named, prefix, *around, *_makers(prefix))):
         if not (its := place / _CONDA_SH).is_file():
             continue
-        if place in (*named, prefix) or not (whose := files.exchangeable_by(its)):
+        is_named = place in (*named, prefix)
+        if not (files.may_be_strangers(its) if is_named else files.exchangeable_by(its)):
             return place
-        fix += f"; of {place} {files.way_out(its, whose)}"
+        fix += f"; of {place} {files.of_file(its)[1]}"
     raise RefusedError(f"no conda that activates {prefix} is found", where=str(prefix), fix=fix)
 
 

@@ -24,6 +24,7 @@ from runner.model.step import (
     Argument,
     Export,
     Load,
+    Run,
     Statement,
     StepSpec,
     Text,
@@ -65,7 +66,8 @@ def started(plan: Plan) -> tuple[str, ...]:
 
 def load_lines(plan: Plan) -> tuple[Statement, ...]:
     """The site's modules, conda or virtual environment, as the plan has them."""
-    return (Load(tuple(texts(*argv) for argv in plan.load), NOT_LOADED),) if plan.load else ()
+    lines = Load(tuple(texts(*argv) for argv in plan.load), NOT_LOADED)
+    return (lines, Run(texts("runner_whole_paths"), NOT_LOADED)) if plan.load else ()
 
 
 def loads(plan: Plan) -> tuple[Statement, ...]:

@@ -34,6 +34,7 @@ type module &>/dev/null || . /etc/profile
 module use /soft/modulefiles || exit 74
 module load spack-pe-base apptainer || exit 74
 set -u
+runner_whole_paths || exit 74
 unset -v PYTHONPATH PYTHONHOME LD_PRELOAD
 export RUNNER_ENV_FI_CXI_DEFAULT_CQ_SIZE='131072'
 export RUNNER_ENV_FI_CXI_DEFAULT_TX_SIZE='2048'

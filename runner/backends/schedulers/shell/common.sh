@@ -31,6 +31,21 @@ runner_unset_login() {
   runner_unset_proxies
 }
 
+# Takes empty and relative parts out of where programs look for what they run and load: each is the directory that the
+# job was submitted from, whosever that is.
+runner_whole_paths() {
+  local runner_i runner_part runner_left runner_kept
+  for runner_i in PATH PYTHONPATH LD_LIBRARY_PATH; do
+    [ -n "${!runner_i-}" ] || continue
+    runner_kept='' runner_left=${!runner_i}:
+    while [ -n "$runner_left" ]; do
+      runner_part=${runner_left%%:*} runner_left=${runner_left#*:}
+      case $runner_part in /*) runner_kept+=:$runner_part ;; esac
+    done
+    export "$runner_i=${runner_kept#:}"
+  done
+}
+
 runner_unset_proxies() {
   unset -v {http,https,ftp,all,no}_proxy {HTTP,HTTPS,FTP,ALL,NO}_PROXY
 }

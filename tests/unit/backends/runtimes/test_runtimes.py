@@ -119,10 +119,11 @@ def test_what_a_site_loads_changes_the_scripts_own_environment(tmp_path: Path) -
     )
     made = plan(RECIPE, site, Request(gpus=1), PlannedImage("i", "", "/i"))
     code = "\n".join(statement(entry) for entry in loads(made))
-    done = bash(f'{code}\necho "$TOOL $B ${{PYTHONPATH-none}} $-"')
+    code = f"cd '{library(tmp_path)}'; . lib/common.sh; LD_LIBRARY_PATH=:/a:b\n{code}"
+    done = bash(f'{code}\necho "$TOOL $B ${{PYTHONPATH-none}} $LD_LIBRARY_PATH $-"')
     assert done.returncode == 0, done.stderr
-    tool, a, b, leak, flags = done.stdout.splitlines()[0].split()
-    assert (tool, a, b, leak) == ("/opt/tool", "a", "b", "none")
+    tool, a, b, leak, libraries, flags = done.stdout.splitlines()[0].split()
+    assert (tool, a, b, leak, libraries) == ("/opt/tool", "a", "b", "none", "/a")
     assert "u" in flags
 
 
