@@ -35,7 +35,8 @@ SWITCHES = {"TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0"}
 TRACES = ("TORCH_NCCL_DEBUG_INFO_TEMP_FILE", "TORCH_FR_DUMP_TEMP_FILE")
 # Keras else has its settings, models and data sets in /tmp/.keras where it may not write to the home directory; its
 # older kind, tf_keras, has data sets there also where there is no ~/.keras, whatever KERAS_HOME says.
-UNWRITABLE = {"KERAS_HOME": ".keras"}
+# W&B looks in /tmp/.config/wandb then for the host that its key is sent to.
+UNWRITABLE = {"KERAS_HOME": ".keras", "WANDB_CONFIG_DIR": "wandb"}
 # Of all other programs, where the home directory is not there. HF and torch.hub keep theirs below XDG_CACHE_HOME.
 HOME = {"XDG_CACHE_HOME": "", "MPLCONFIGDIR": "matplotlib", **UNWRITABLE}
 # Replaced only where they name a directory that is not there: a login shell's, in a container without the home.
