@@ -172,7 +172,11 @@ def _is_kept(path: str, trusted: AbstractSet[int]) -> bool:
 
 
 def _project_groups() -> set[int]:
-    """None where the login's group is not known, as in many containers; none of the system: all may be in one."""
+    """None where the login's group is not known, as in many containers, or others look like it; none of the system: all
+    may be in one.
+    """
+    if unmapped_user() is not None:
+        return set()
     try:
         mine = {each for each in (os.getegid(), *os.getgroups()) if each >= first_of_people()}
         return mine - {pwd.getpwuid(os.geteuid()).pw_gid}
