@@ -68,7 +68,7 @@ def test_without_the_home_directory_all_caches_are_the_jobs_own(base: Path) -> N
 def test_what_the_user_has_placed_stays_unless_it_is_not_there(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the home directory is seen, only compilers have theirs on the node, and what lies in /tmp else."""
     on_node = ["CUDA_CACHE_PATH", "TFHUB_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR"]
-    for at, more in ((base, []), (Path("/proc/1"), ["KERAS_HOME", "WANDB_CONFIG_DIR"])):  # which it may write to, and not
+    for at, more in ((base, []), (Path("/proc/1"), ["KERAS_HOME", "WANDB_CONFIG_DIR"])):
         monkeypatch.setenv("HOME", str(at))
         with job(base, home=True, TRITON_CACHE_DIR="/mine") as made:
             assert sorted(made.variables) == sorted(on_node + more)
