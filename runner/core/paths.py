@@ -53,10 +53,11 @@ def config_files() -> tuple[Path, ...]:
     machine = (*os.environ.get("XDG_CONFIG_DIRS", "").split(":"), "/etc")
     below = (Path(each) / "gpu-runner" / "config.yaml" for each in machine if each.startswith("/"))
     found = tuple(dict.fromkeys((config_file(), *below)))
-    for each in found[bool(os.environ.get("RUNNER_CONFIG")) :]:
-        _check_own(
-            each.parent, os.geteuid(), "the directory of settings", "XDG_CONFIG_HOME, or XDG_CONFIG_DIRS,", make=False
-        )
+    others = [each.parent for each in found[bool(os.environ.get("RUNNER_CONFIG")) :]]
+    if os.environ.get("XDG_CONFIG_HOME", "").startswith("/"):  # pip reads its settings there
+        others.append(_directory("", "XDG_CONFIG_HOME", ""))
+    for each in others:
+        _check_own(each, os.geteuid(), "the directory of settings", "XDG_CONFIG_HOME, or XDG_CONFIG_DIRS,", make=False)
     return found
 
 

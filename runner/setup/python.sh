@@ -15,4 +15,6 @@ own_tmp() {
     TMPDIR=$(mktemp -d "$(cd "$1" && pwd)/tmp.XXXXXX")
     export TMPDIR
     [ -z "${XDG_CACHE_HOME-}${PIP_CACHE_DIR-}" ] || export PIP_CACHE_DIR="$TMPDIR/cache"
+    # pip's settings may name programs.
+    [ "$(find "${XDG_CONFIG_HOME-}" -prune -user "$(id -u)" 2>/dev/null)" ] || unset XDG_CONFIG_HOME
 }

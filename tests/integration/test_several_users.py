@@ -870,6 +870,16 @@ def test_no_list_of_runs_and_no_settings_of_a_stranger_are_used(place: Path, mon
             assert (f"{whose} is user {CAROL}'s" in outcome.what) is is_refused, outcome
 
 
+def test_no_settings_of_a_stranger_beside_a_configuration_of_ones_own(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """pip reads XDG_CONFIG_HOME, whatever RUNNER_CONFIG is, and its settings may name programs."""
+    monkeypatch.setenv("RUNNER_CONFIG", str(owned(place / "own", ALICE) / "config.yaml"))
+    for owner, is_refused in ((CAROL, True), (ALICE, False)):
+        monkeypatch.setenv("XDG_CONFIG_HOME", str(owned(place / f"config-{owner}", owner)))
+        assert (f"user {CAROL}'s" in outcome_as(ALICE, paths.config_files).what) is is_refused
+
+
 def test_no_link_beside_ones_settings_leads_to_a_strangers(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RUNNER_CONFIG", raising=False)
     monkeypatch.setenv("HOME", str(place))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from runner.backends import LEFTOVERS
 from runner.backends.runtimes import common
 from runner.model.backends import MountSyntax, RuntimeFacts
 from runner.model.plan import Plan
@@ -55,5 +56,5 @@ def step(plan: Plan) -> StepSpec:
             *common.launched_program(plan, *(("--leave-together", str(plan.wait_s)) if even else ())),
         ),
         does="makes the directory below which ch-run mounts the image",
-        files=(_SHELL, *common.RANK_FILES),
+        files=(_SHELL, LEFTOVERS, *common.RANK_FILES),
     )

@@ -8,6 +8,7 @@ SHA-256  lib/common.sh
 SHA-256  lib/slurm.sh
 SHA-256  lib/supervise.sh
 SHA-256  lib/charliecloud.sh
+SHA-256  lib/leftovers.sh
 SHA-256  lib/rank.sh
 SHA-256  lib/launch.py
 END

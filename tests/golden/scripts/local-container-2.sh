@@ -7,6 +7,7 @@ sha256sum --check --quiet >&2 <<'END' || exit 74
 SHA-256  lib/common.sh
 SHA-256  lib/supervise.sh
 SHA-256  lib/charliecloud.sh
+SHA-256  lib/leftovers.sh
 SHA-256  lib/rank.sh
 SHA-256  lib/launch.py
 END

@@ -33,7 +33,10 @@ run)
   # launcher below it listens again.
   trap "" HUP INT TERM USR1 USR2
   # ch-run has it as /tmp in there, where root looks like any other user.
-  [ "$(find "${TMPDIR-}" -prune -type d '(' -user 0 -o -user "$(id -u)" ')' 2>/dev/null)" ] || unset TMPDIR
+  case ${TMPDIR-} in
+  '' | /tmp | /var/tmp) ;;
+  *) (. "${0%/*}/leftovers.sh" && is_own "$TMPDIR") 2>/dev/null || unset TMPDIR ;;
+  esac
   # Ranks find each other by files of the tag's name in /dev/shm, where anybody may put some before: so it is no job's
   # number, but what only these ranks know.
   if [[ $3 == --join-ct=* ]]; then

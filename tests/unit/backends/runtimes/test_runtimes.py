@@ -196,6 +196,18 @@ def test_charliecloud_mounts_below_a_directory_that_is_the_users_own(planted: st
         subprocess.run(["rm", "-rf", top, hidden], check=True)
 
 
+@AS_ROOT
+def test_charliecloud_has_no_tmp_of_another_user(tmp_path: Path) -> None:
+    """It is bound as /tmp, where no owner is known."""
+    (hers := tmp_path / "hers").mkdir()
+    (hers / "mine").mkdir()
+    os.chown(hers, ALICE, ALICE)
+    words = ["bash", library(tmp_path) / "lib/charliecloud.sh", "run", "printenv", "TMPDIR"]
+    for place, out in ((hers / "mine", ""), (tmp_path, f"{tmp_path}\n")):
+        env = {**os.environ, "TMPDIR": str(place), "USER": "root"}
+        assert subprocess.run(words, env=env, capture_output=True, text=True, check=False).stdout == out
+
+
 @pytest.mark.parametrize(("mode", "code"), [(0o1777, 0), (0o755, 0), (0o777, 1), (0o775, 1)])
 def test_charliecloud_mounts_nothing_where_others_can_rename_the_directory(
     tmp_path: Path, mode: int, code: int
