@@ -155,6 +155,7 @@ def main(argv: list[str] | None = None) -> None:
         sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: PTH123, SIM115  (pathlib takes a tenth of the help's time)
     for name, otherwise in (("PATH", "/usr/bin:/bin"), ("PYTHONPATH", ""), ("LD_LIBRARY_PATH", "")):
         value = os.environ.get(name, "")
+        value = value.replace(";", ":") if name == "LD_LIBRARY_PATH" else value  # ld.so(8) parts it at both
         if (value or otherwise) and not all(each.startswith("/") for each in value.split(":")):
             from runner.core.paths import whole_parts
 

@@ -173,6 +173,14 @@ def is_put_by_stranger(status: os.stat_result, above: os.stat_result) -> bool:
     return _all_may_write(above)
 
 
+def is_open(path: Path) -> bool:
+    """Whether it is a directory that all may write to."""
+    with suppress(OSError):
+        status = path.stat()
+        return stat.S_ISDIR(status.st_mode) and others_may_write(status)
+    return False
+
+
 def others_may_write(status: os.stat_result) -> bool:
     """Whether all may write to a directory; where it is not this user's, or those of the login's group."""
     return _all_may_write(status) and (status.st_uid != os.geteuid() or bool(status.st_mode & stat.S_IWOTH))

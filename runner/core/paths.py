@@ -54,8 +54,9 @@ def config_files() -> tuple[Path, ...]:
     below = (Path(each) / "gpu-runner" / "config.yaml" for each in machine if each.startswith("/"))
     found = tuple(dict.fromkeys((config_file(), *below)))
     others = [each.parent for each in found[bool(os.environ.get("RUNNER_CONFIG")) :]]
-    if os.environ.get("XDG_CONFIG_HOME", "").startswith("/"):  # pip reads its settings there
-        others.append(_directory("", "XDG_CONFIG_HOME", ""))
+    own = _directory("", "XDG_CONFIG_HOME", ".config")
+    if os.environ.get("XDG_CONFIG_HOME") or os.path.islink(own.parent):  # noqa: PTH114  # pip reads its settings there
+        others.append(own)
     for each in others:
         _check_own(each, os.geteuid(), "the directory of settings", "XDG_CONFIG_HOME, or XDG_CONFIG_DIRS,", make=False)
     return found

@@ -9,7 +9,6 @@ import os
 import pwd
 import re
 import shlex
-import stat
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from itertools import chain
@@ -28,6 +27,7 @@ _ASK_S = 60.0  # a cold Python on a network file system
 _HISTORY_BYTES = 10_000_000
 _MAKER = re.compile(r"^# cmd: (/.*?)/(?:bin|condabin)/(?:conda|mamba) ", re.MULTILINE)
 _CONDA_SH = "etc/profile.d/conda.sh"
+_HOME = re.compile(rb"^home\s*=\s*(/.*?)\s*$", re.MULTILINE)  # of pyvenv.cfg (PEP 405)
 
 
 def environment_of_shell() -> tuple[Environment | None, str]:
@@ -40,6 +40,11 @@ def environment_of_shell() -> tuple[Environment | None, str]:
     python = process.find("python3")
     if python is None:
         return None, ""
+    prefix = str(python.absolute().parent.parent)
+    try:
+        _check_base(Path(prefix))
+    except RefusedError as error:
+        return None, f"environment: {prefix} is active in this shell and NOT used: {error.what} ({error.fix})"
     prefix, version = _answer(python)
     try:
         return _of(Path(prefix), version), ""
@@ -67,13 +72,24 @@ def environment_of_directory(root: Path) -> Environment | None:
     python = root / "bin/python3"
     if not os.access(python, os.X_OK):
         return None
-    if root.stat().st_uid == os.geteuid() and files.may_be_strangers(python):  # a colleague's is as it is named
-        whose, way_out = files.of_file(python)
-        what = f"it leads to where all may write, to what may be another user's by now{whose}"
-        fix = f"make the environment anew, in a place of your own and by a Python of your own; {way_out}"
-        raise RefusedError(what, where=str(python), fix=fix)
+    if root.stat().st_uid == os.geteuid():  # a colleague's is as it is named
+        _check_base(root)
     prefix, version = _answer(python)
     return _of(root, version) if os.path.realpath(prefix) == os.path.realpath(root) else None
+
+
+def _check_base(root: Path) -> None:
+    """Raises RefusedError: its Python, or that by which it was made, may be another user's by now."""
+    home = b""
+    with suppress(OSError):
+        home = files.read_bytes(root / "pyvenv.cfg", _HISTORY_BYTES)
+    made_by = [Path(os.fsdecode(each)) for each in _HOME.findall(home)]
+    for python in (root / "bin/python3", *made_by):
+        if files.may_be_strangers(python):
+            whose, way_out = files.of_file(python)
+            what = f"it leads to where all may write, to what may be another user's by now{whose}"
+            fix = f"make the environment anew, in a place of your own and by a Python of your own; {way_out}"
+            raise RefusedError(what, where=str(python), fix=fix)
 
 
 def fault(root: Path) -> str:
@@ -197,14 +213,6 @@ def _login() -> str:
     return ""
 
 
-def _is_open(path: Path) -> bool:
-    """Whether it is a directory that all may write to."""
-    with suppress(OSError):
-        status = path.stat()
-        return stat.S_ISDIR(status.st_mode) and files.others_may_write(status)
-    return False
-
-
 def check_setup(setup: Setup, lines: Iterable[Iterable[str]] = ()) -> None:
     """Refuse what a setup, or ``lines`` of a job's, name and a stranger has put, or could put, into a place where all
     may write, as a scratch: it is sourced. Of variables only what a stranger has put there. Raises RefusedError.
@@ -217,7 +225,7 @@ def check_setup(setup: Setup, lines: Iterable[Iterable[str]] = ()) -> None:
         is_code = not is_variable or _OF_CODE.match(word) is not None or login in path.parts
         if _OF_DATA.match(word) and not is_code:
             continue
-        is_open = is_code and _is_open(path)
+        is_open = is_code and files.is_open(path)
         if is_open or (files.is_first_come(path, new=True) if is_variable else files.may_be_strangers(path)):
             whose, way_out = files.of_file(path)
             what = f"what is there runs as you, and may be another user's{whose}"

@@ -96,9 +96,9 @@ def complete(request: Request) -> Request:
     """
     placed = {name: os.environ[name] for name in OF_USERS if os.environ.get(name)}
     for name, value in placed.items():
-        if files.is_first_come(Path(value), new=True):
+        if files.is_first_come(Path(value), new=True) or files.is_open(Path(value)):
             whose, way_out = files.of_file(Path(value))
-            what = f"{name} of this shell leads to another user's directory{whose}: programs load what is there"
+            what = f"{name} of this shell leads to what may be another user's{whose}: programs load what is there"
             raise RefusedError(what, where=value, fix=f"unset {name}, or name one of your own; {way_out}")
     home = ""
     with suppress(RuntimeError):  # a user id without one

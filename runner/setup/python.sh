@@ -9,12 +9,33 @@ find_python() {
         if usable "$name" && { [ -z "$python" ] || ! has_venv "$python"; }; then python=$name; fi
     done
 }
-# From here on TMPDIR is in this directory, and pip's cache, if it is not in its own place: pip and venv run what they put
-# there, and others may exchange it elsewhere.
+# From here on TMPDIR is in this directory: pip and venv run what they put there, and others may exchange it elsewhere. So
+# they may pip's cache, and its settings, which may name programs: these are then left out.
 own_tmp() {
     TMPDIR=$(mktemp -d "$(cd "$1" && pwd)/tmp.XXXXXX")
     export TMPDIR
-    [ -z "${XDG_CACHE_HOME-}${PIP_CACHE_DIR-}" ] || export PIP_CACHE_DIR="$TMPDIR/cache"
-    # pip's settings may name programs.
-    [ "$(find "${XDG_CONFIG_HOME-}" -prune -user "$(id -u)" 2>/dev/null)" ] || unset XDG_CONFIG_HOME
+    for found in $("${python:-.venv/bin/python}" -c "$_of_others"); do
+        case $found in
+        cache) export PIP_CACHE_DIR="$TMPDIR/cache" ;;
+        settings) export PIP_CONFIG_FILE=/dev/null ;;
+        esac
+    done
 }
+_of_others='
+import os
+from pathlib import Path
+from runner.core.files import exchangeable_by, may_be_strangers
+
+def is_others(*paths):
+    return any(exchangeable_by(each, new=True, used=True) or may_be_strangers(each) for each in map(Path, paths))
+
+def named(name, otherwise):
+    return os.environ.get(name) or os.path.expanduser(otherwise)
+
+config = [named("XDG_CONFIG_HOME", "~/.config"), *filter(None, os.environ.get("XDG_CONFIG_DIRS", "").split(":"))]
+config = [os.path.join(each, "pip/pip.conf") for each in config]
+if is_others(named("PIP_CACHE_DIR", os.path.join(named("XDG_CACHE_HOME", "~/.cache"), "pip"))):
+    print("cache")
+if is_others(*config, os.path.expanduser("~/.pip/pip.conf"), named("PIP_CONFIG_FILE", "/etc/pip.conf")):
+    print("settings")
+'

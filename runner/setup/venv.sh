@@ -6,7 +6,8 @@ unset PYTHONPATH PYTHONHOME
 
 . runner/setup/python.sh
 
-if ! usable "$venv/bin/python"; then
+python=$venv/bin/python
+if ! usable "$python"; then
     find_python
     if [ -z "$python" ]; then
         echo "error: no Python 3.10 or newer" >&2

@@ -55,8 +55,9 @@ def test_without_the_home_directory_all_caches_are_the_jobs_own(base: Path) -> N
             "TRITON_CACHE_DIR": f"{made.path}/triton",
             "TORCHINDUCTOR_CACHE_DIR": f"{made.path}/inductor",
             "CUDA_CACHE_PATH": f"{made.path}/cuda",
-            "HOME": made.path,
-            "KERAS_HOME": f"{made.path}/.keras",
+            "HOME": f"{made.path}/home",
+            "KERAS_HOME": f"{made.path}/home/.keras",
+            "QUACK_CACHE_DIR": f"{made.path}/quack",
             "TFHUB_CACHE_DIR": f"{made.path}/tfhub",
             "WANDB_CONFIG_DIR": f"{made.path}/wandb",
         }
@@ -67,7 +68,18 @@ def test_without_the_home_directory_all_caches_are_the_jobs_own(base: Path) -> N
 
 def test_what_the_user_has_placed_stays_unless_it_is_not_there(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the home directory is seen, only compilers have theirs on the node, and what lies in /tmp else."""
-    on_node = ["CUDA_CACHE_PATH", "TFHUB_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR"]
+    on_node = ["CUDA_CACHE_PATH", "QUACK_CACHE_DIR", "TFHUB_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR"]
+    (base / "image").mkdir()
+    (base / "image/data").touch()
+    for mode, seen in ((0o755, {".keras", "data"}), (0o777, {".keras"})):  # where others may write, it may be theirs
+        (base / "image").chmod(mode)
+        with monkeypatch.context() as patch:
+            patch.setenv("HOME", f"{base}/image")
+            patch.setattr(os, "access", lambda path, _mode: not path.endswith("image"))  # a container's is read-only
+            made = caches.prepare({"TMPDIR": str(base)}, NODE, "8", home=False)
+            assert made is not None
+            assert {path.name for path in Path(made.variables["HOME"]).iterdir()} == seen
+            made.leave()
     for at, more in ((base, []), (Path("/proc/1"), ["KERAS_HOME", "WANDB_CONFIG_DIR"])):
         monkeypatch.setenv("HOME", str(at))
         with job(base, home=True, TRITON_CACHE_DIR="/mine") as made:

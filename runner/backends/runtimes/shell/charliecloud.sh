@@ -33,6 +33,7 @@ run)
   # launcher below it listens again.
   trap "" HUP INT TERM USR1 USR2
   # ch-run has it as /tmp in there, where root looks like any other user.
+  # shellcheck source=../../leftovers.sh
   case ${TMPDIR-} in
   '' | /tmp | /var/tmp) ;;
   *) (. "${0%/*}/leftovers.sh" && is_own "$TMPDIR") 2>/dev/null || unset TMPDIR ;;

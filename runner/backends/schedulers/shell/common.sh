@@ -38,6 +38,7 @@ runner_whole_paths() {
   for runner_i in PATH PYTHONPATH LD_LIBRARY_PATH; do
     [ -n "${!runner_i-}" ] || continue
     runner_kept='' runner_left=${!runner_i}:
+    [ "$runner_i" != LD_LIBRARY_PATH ] || runner_left=${runner_left//;/:}   # ld.so(8) parts it at both
     while [ -n "$runner_left" ]; do
       runner_part=${runner_left%%:*} runner_left=${runner_left#*:}
       case $runner_part in /*) runner_kept+=:$runner_part ;; esac

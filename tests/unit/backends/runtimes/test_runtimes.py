@@ -202,7 +202,7 @@ def test_charliecloud_has_no_tmp_of_another_user(tmp_path: Path) -> None:
     (hers := tmp_path / "hers").mkdir()
     (hers / "mine").mkdir()
     os.chown(hers, ALICE, ALICE)
-    words = ["bash", library(tmp_path) / "lib/charliecloud.sh", "run", "printenv", "TMPDIR"]
+    words = ["bash", str(library(tmp_path) / "lib/charliecloud.sh"), "run", "printenv", "TMPDIR"]
     for place, out in ((hers / "mine", ""), (tmp_path, f"{tmp_path}\n")):
         env = {**os.environ, "TMPDIR": str(place), "USER": "root"}
         assert subprocess.run(words, env=env, capture_output=True, text=True, check=False).stdout == out

@@ -20,12 +20,13 @@ from contextlib import suppress
 from typing import AbstractSet, Iterator, Mapping
 
 # Of compilers: many ranks write them at once, which home directories on network file systems do not stand. TensorFlow
-# Hub else has /tmp/tfhub_modules, which another user may have made.
+# Hub else has /tmp/tfhub_modules, and quack (in torch 2.13) /tmp/USER, which another user may have made.
 ALWAYS = {
     "TRITON_CACHE_DIR": "triton",
     "TORCHINDUCTOR_CACHE_DIR": "inductor",
     "CUDA_CACHE_PATH": "cuda",
     "TFHUB_CACHE_DIR": "tfhub",
+    "QUACK_CACHE_DIR": "quack",
 }
 # Torch keeps these below /tmp/torchinductor_USER, wherever its cache is, and compiles what is there: another user may
 # have made that.
@@ -36,7 +37,7 @@ TRACES = ("TORCH_NCCL_DEBUG_INFO_TEMP_FILE", "TORCH_FR_DUMP_TEMP_FILE")
 # Keras else has its settings, models and data sets in /tmp/.keras where it may not write to the home directory; its
 # older kind, tf_keras, has data sets there also where there is no ~/.keras, whatever KERAS_HOME says.
 # W&B looks in /tmp/.config/wandb then for the host that its key is sent to.
-UNWRITABLE = {"KERAS_HOME": ".keras", "WANDB_CONFIG_DIR": "wandb"}
+UNWRITABLE = {"KERAS_HOME": "home/.keras", "WANDB_CONFIG_DIR": "wandb"}
 # Of all other programs, where the home directory is not there. HF and torch.hub keep theirs below XDG_CACHE_HOME.
 HOME = {"XDG_CACHE_HOME": "", "MPLCONFIGDIR": "matplotlib", **UNWRITABLE}
 # Replaced only where they name a directory that is not there: a login shell's, in a container without the home.
@@ -83,12 +84,12 @@ def prepare(env: Mapping[str, str], node: str, job: str, *, home: bool) -> Cache
         node, job: parts of the directory's name. home: the program sees the user's home directory and may use it.
     """
     own_home = os.path.expanduser("~")
-    is_writable = os.access(own_home, os.W_OK)
+    is_writable = os.access(own_home, os.W_OK) and not os.stat(own_home).st_mode & 0o002
     wanted = {**ALWAYS, **(HOME if not home else {} if is_writable else UNWRITABLE)}
     missing = {name: below for name, below in wanted.items() if not env.get(name)}
     if not home:
         missing.update((name, below) for name, below in {**HOME, **PLACED}.items() if not _usable(env.get(name, "/")))
-        missing.update({} if is_writable else {"HOME": ""})
+        missing = missing if is_writable else {"HOME": "home", **missing}
     made = directory(env, node, job) if missing else None
     if made is None:
         return None
@@ -103,7 +104,18 @@ def prepare(env: Mapping[str, str], node: str, job: str, *, home: bool) -> Cache
         with suppress(OSError):  # a full disk: no rank fails for a cache
             os.makedirs(place, 0o700, exist_ok=True)
             made.variables[name] = place
+    if "HOME" in missing:
+        _link_below(own_home, os.path.join(made.path, "home"))
     return made
+
+
+def _link_below(home: str, place: str) -> None:
+    """What the image has in the home directory is seen in ``place``, too."""
+    with suppress(OSError):
+        if not os.stat(home).st_mode & 0o002:  # else others could have put it there
+            for name in os.listdir(home):
+                with suppress(OSError):
+                    os.symlink(os.path.join(home, name), os.path.join(place, name))
 
 
 def directory(env: Mapping[str, str], node: str, job: str) -> Caches | None:
