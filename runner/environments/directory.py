@@ -200,7 +200,7 @@ _OF_DATA = re.compile(
 )
 # One of those in which programs look for code of their own, and which they make.
 _OF_CODE = re.compile(
-    r"(TORCH_HOME|TORCH_EXTENSIONS_DIR|TORCHINDUCTOR_CACHE_DIR|TRITON_\w+|NUMBA_CACHE_DIR|PYTHON\w+|LD_AUDIT|ENV|NCCL_\w+_PLUGIN"
+    r"(HF_HOME|HF_MODULES_CACHE|KERAS_HOME|TFHUB_CACHE_DIR|TORCH_HOME|TORCH_EXTENSIONS_DIR|TORCHINDUCTOR_CACHE_DIR|TRITON_\w+|NUMBA_CACHE_DIR|PYTHON\w+|LD_AUDIT|ENV|NCCL_\w+_PLUGIN"
     r"|PERL5LIB|R_LIBS\w*|JUPYTER_\w+|IPYTHONDIR|XDG_\w+)=",
     re.ASCII,
 )
@@ -229,7 +229,9 @@ def check_setup(setup: Setup, lines: Iterable[Iterable[str]] = ()) -> None:
         if is_open or (files.is_first_come(path, new=True) if is_variable else files.may_be_strangers(path)):
             whose, way_out = files.of_file(path)
             what = f"what is there runs as you, and may be another user's{whose}"
-            raise RefusedError(what, where=str(path), fix=f"name one of your own in the site's setup; {way_out}")
+            raise RefusedError(
+                what, where=str(path), fix=f"name one of your own where it is named, as in the site's setup; {way_out}"
+            )
 
 
 def beside(root: Path, name: str) -> Path:

@@ -28,6 +28,7 @@ from runner.model.backends import RUNTIMES, SCHEDULERS, runtime_programs
 from runner.model.image import Activate
 from runner.model.request import Mount, Recipe, Request
 from runner.model.site import RuntimeAtSite, Site
+from runner.planning.environment import carried_caches
 from runner.preparation.choices import Choices, JobImage
 from runner.preparation.program_check import lacking, program_problem
 from runner.preparation.site import UserSite
@@ -62,7 +63,9 @@ def observe(
     if its is not None:  # which the user has named, or was itself looked at when it was chosen
         setup = msgspec.structs.replace(its.setup, conda=its.setup.conda if its.inputs else "", activate=Activate())
     variables = [f"{name}={value or ''}" for name, value in (site.env | way.env).items()]
-    check_setup(setup, (*way.load, *site.mpi.load, variables, (site.ssh.config, way.library_path)))
+    of_shell = carried_caches(dict(request.caches), choices.runtime, (*way.mounts, *request.mounts))
+    caches = [f"{name}={value}" for name, value in of_shell.items() if name not in dict(request.env)]
+    check_setup(setup, (*way.load, *site.mpi.load, variables, caches, (site.ssh.config, way.library_path)))
     lacks, fix = _environment_problem(recipe, image, runs_here=runs_here)
     loads = loads_setup(site, choices.runtime, request, image)
     from_shell = not facts.is_container and not loads

@@ -91,15 +91,9 @@ def _with_absolute_paths(request: Request, below: Path) -> Request:
 
 def complete(request: Request) -> Request:
     """The request with the default recipe and what the shell that submits adds: umask, home, caches, variables, hosts.
-    Raises UsageError: a variable is not set there, or the list of hosts cannot be read. RefusedError: caches are
-    another user's.
+    Raises UsageError: a variable is not set there, or the list of hosts cannot be read.
     """
     placed = {name: os.environ[name] for name in OF_USERS if os.environ.get(name)}
-    for name, value in placed.items():
-        if files.is_first_come(Path(value), new=True) or files.is_open(Path(value)):
-            whose, way_out = files.of_file(Path(value))
-            what = f"{name} of this shell leads to what may be another user's{whose}: programs load what is there"
-            raise RefusedError(what, where=value, fix=f"unset {name}, or name one of your own; {way_out}")
     home = ""
     with suppress(RuntimeError):  # a user id without one
         home = str(Path.home())

@@ -62,7 +62,7 @@ from runner.model.request import Request
 from runner.preparation.environment import prepare_environment
 from runner.preparation.job import prepare
 from runner.preparation.new_recipe import new_recipe, write_recipe
-from runner.preparation.request import check_directory, check_foreign, complete, make_request, record_of
+from runner.preparation.request import check_directory, check_foreign, make_request, record_of
 from runner.recipes.loader import read_recipe
 from runner.sites.loader import read_config, read_site, set_value
 from runner.study import directory as studies
@@ -991,12 +991,22 @@ def test_a_strangers_link_to_a_name_that_is_too_long_is_not_followed(
 
 def test_no_cache_of_the_shell_is_a_strangers(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shared = owned(place / "scratch", 0, 0o1777)
-    for owner in (ALICE, CAROL):
-        monkeypatch.setenv("TORCH_HOME", str(owned(shared / f"torch-{owner}", owner)))
-        outcome = outcome_as(ALICE, complete, make_request({"gpus": 1, "arguments": ("true",)}))
-        assert (f"user {CAROL}'s: programs load what is there" in outcome.what) == (owner == CAROL), outcome
-    monkeypatch.setenv("TORCH_HOME", str(shared / "later"))
-    run_as(ALICE, complete, make_request({"gpus": 1, "arguments": ("true",)}))
+    for name in ("CACHE", "STATE"):
+        monkeypatch.setenv(f"RUNNER_{name}", str(owned(place / name, ALICE)))
+    monkeypatch.setenv("HOME", str(place))
+    monkeypatch.chdir(owned(place / "work", ALICE))
+    own, hers = (owned(shared / f"torch-{owner}", owner) for owner in (ALICE, CAROL))
+    for at, env, is_refused in (
+        (own, (), False),
+        (hers, (), True),
+        (shared, (), True),
+        (shared / "later", (), False),
+        (hers, (("TORCH_HOME", "/mine"),), False),
+    ):
+        monkeypatch.setenv("TORCH_HOME", str(at))
+        asked = {"gpus": 1, "arguments": ("true",), "site": "local", "runtime": "native", "env": env}
+        outcome = outcome_as(ALICE, prepare, make_request(asked))
+        assert ("what is there runs as you" in outcome.what) == is_refused, (at, outcome)
 
 
 def test_what_a_site_sources_is_no_strangers(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,6 +58,7 @@ def test_without_the_home_directory_all_caches_are_the_jobs_own(base: Path) -> N
             "HOME": f"{made.path}/home",
             "KERAS_HOME": f"{made.path}/home/.keras",
             "QUACK_CACHE_DIR": f"{made.path}/quack",
+            "CUTE_DSL_CACHE_DIR": f"{made.path}/cutlass",
             "TFHUB_CACHE_DIR": f"{made.path}/tfhub",
             "WANDB_CONFIG_DIR": f"{made.path}/wandb",
         }
@@ -68,7 +69,7 @@ def test_without_the_home_directory_all_caches_are_the_jobs_own(base: Path) -> N
 
 def test_what_the_user_has_placed_stays_unless_it_is_not_there(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the home directory is seen, only compilers have theirs on the node, and what lies in /tmp else."""
-    on_node = ["CUDA_CACHE_PATH", "QUACK_CACHE_DIR", "TFHUB_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR"]
+    on_node = ["CUDA_CACHE_PATH", "CUTE_DSL_CACHE_DIR", "QUACK_CACHE_DIR", "TFHUB_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR"]
     (base / "image").mkdir()
     (base / "image/data").touch()
     for mode, seen in ((0o755, {".keras", "data"}), (0o777, {".keras"})):  # where others may write, it may be theirs

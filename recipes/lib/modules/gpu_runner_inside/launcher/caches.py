@@ -27,6 +27,7 @@ ALWAYS = {
     "CUDA_CACHE_PATH": "cuda",
     "TFHUB_CACHE_DIR": "tfhub",
     "QUACK_CACHE_DIR": "quack",
+    "CUTE_DSL_CACHE_DIR": "cutlass",
 }
 # Torch keeps these below /tmp/torchinductor_USER, wherever its cache is, and compiles what is there: another user may
 # have made that.
