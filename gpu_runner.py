@@ -53,7 +53,7 @@ def _main() -> None:
     """The command ``gpu-runner``: whatever PYTHONPATH has, it imports this package and what was installed with it."""
     for named in os.environ.get("PYTHONPATH", "").split(os.pathsep):
         try:
-            place = os.path.abspath(named)  # noqa: PTH100
+            place = os.path.abspath(named)  # noqa: PTH100  (before anything is imported)
         except OSError:  # the working directory is gone
             continue
         if os.path.isabs(named):  # noqa: PTH117

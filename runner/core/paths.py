@@ -55,7 +55,8 @@ def config_files() -> tuple[Path, ...]:
     found = tuple(dict.fromkeys((config_file(), *below)))
     others = [each.parent for each in found[bool(os.environ.get("RUNNER_CONFIG")) :]]
     own = _directory("", "XDG_CONFIG_HOME", ".config")
-    if os.environ.get("XDG_CONFIG_HOME") or os.path.islink(own.parent):  # noqa: PTH114  # pip reads its settings there
+    # pip reads its settings there. Path.is_symlink raises where a directory above is closed.
+    if os.environ.get("XDG_CONFIG_HOME") or os.path.islink(own.parent):  # noqa: PTH114
         others.append(own)
     for each in others:
         _check_own(each, os.geteuid(), "the directory of settings", "XDG_CONFIG_HOME, or XDG_CONFIG_DIRS,", make=False)

@@ -85,7 +85,8 @@ def prepare(env: Mapping[str, str], node: str, job: str, *, home: bool) -> Cache
         node, job: parts of the directory's name. home: the program sees the user's home directory and may use it.
     """
     own_home = os.path.expanduser("~")
-    is_writable = os.access(own_home, os.W_OK) and not os.stat(own_home).st_mode & 0o002
+    is_open = os.path.isdir(own_home) and os.stat(own_home).st_mode & 0o002 != 0  # others may have put what is there
+    is_writable = os.access(own_home, os.W_OK) and not is_open
     wanted = {**ALWAYS, **(HOME if not home else {} if is_writable else UNWRITABLE)}
     missing = {name: below for name, below in wanted.items() if not env.get(name)}
     if not home:
@@ -105,7 +106,7 @@ def prepare(env: Mapping[str, str], node: str, job: str, *, home: bool) -> Cache
         with suppress(OSError):  # a full disk: no rank fails for a cache
             os.makedirs(place, 0o700, exist_ok=True)
             made.variables[name] = place
-    if "HOME" in missing:
+    if "HOME" in missing and not is_open:
         _link_below(own_home, os.path.join(made.path, "home"))
     return made
 
@@ -113,10 +114,9 @@ def prepare(env: Mapping[str, str], node: str, job: str, *, home: bool) -> Cache
 def _link_below(home: str, place: str) -> None:
     """What the image has in the home directory is seen in ``place``, too."""
     with suppress(OSError):
-        if not os.stat(home).st_mode & 0o002:  # else others could have put it there
-            for name in os.listdir(home):
-                with suppress(OSError):
-                    os.symlink(os.path.join(home, name), os.path.join(place, name))
+        for name in os.listdir(home):
+            with suppress(OSError):  # another rank was first
+                os.symlink(os.path.join(home, name), os.path.join(place, name))
 
 
 def directory(env: Mapping[str, str], node: str, job: str) -> Caches | None:
