@@ -9,6 +9,9 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import threading
+import time
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -20,6 +23,7 @@ from runner.core.errors import InfrastructureError, RefusedError, UsageError
 MARKER = "CACHEDIR.TAG"
 _SIGNATURE = "Signature: 8a477f597d28d172789f06886806bc55"
 _OWNER = "# This is the cache directory of gpu-runner; `make clean` empties it."
+PATIENCE_S = 5.0
 _PACKAGE = Path(__file__).resolve().parents[1]
 
 
@@ -48,8 +52,9 @@ def config_file() -> Path:
 def config_files() -> tuple[Path, ...]:
     """The user's own settings, and below them the machine's, in ``gpu-runner`` of XDG_CONFIG_DIRS and of /etc. Beside
     each lie sites/ and recipes/. They may not exist. Raises RefusedError: another user could exchange one that
-    RUNNER_CONFIG does not name.
+    RUNNER_CONFIG does not name; or the home directory does not answer.
     """
+    _check_home(home())
     machine = (*os.environ.get("XDG_CONFIG_DIRS", "").split(":"), "/etc")
     below = (Path(each) / "gpu-runner" / "config.yaml" for each in machine if each.startswith("/"))
     found = tuple(dict.fromkeys((config_file(), *below)))
@@ -265,6 +270,34 @@ def home() -> Path:
         return Path.home()
     except RuntimeError:
         return Path("/")
+
+
+def refuse_silent(places: Iterable[str | Path], patience_s: float = PATIENCE_S) -> None:
+    """Look at all paths at once and return when each has answered, even if only that nothing is there.
+
+    A path on a dead server may never answer: the thread that waits for it ends with this process. Raises RefusedError:
+    one has not answered within ``patience_s`` seconds in all.
+    """
+
+    def look(path: str, answered: threading.Event) -> None:
+        with suppress(OSError, ValueError):
+            Path(path).stat()
+        answered.set()
+
+    events = {str(path): threading.Event() for path in places}
+    for path, answered in events.items():
+        threading.Thread(target=look, args=(path, answered), daemon=True).start()
+    deadline = time.monotonic() + patience_s
+    for path, answered in events.items():
+        if not answered.wait(max(0.0, deadline - time.monotonic())):
+            what = f"the file system of {path} has not answered for {patience_s:g} s"
+            fix = "wait until it does (`df`), or name another directory"
+            raise RefusedError(what, where=path, fix=fix)
+
+
+@lru_cache
+def _check_home(home: Path) -> None:
+    refuse_silent((home,))
 
 
 def share(name: str) -> Path:

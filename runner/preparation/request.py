@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import threading
-import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -27,7 +25,6 @@ from runner.planning.starters import is_python
 from runner.preparation.options import DEFAULT_RECIPE, FIELDS, default_of
 from runner.recipes import loader
 
-PATIENCE_S = 5.0
 HOSTS_SITE = "hosts"
 
 
@@ -141,31 +138,8 @@ def check_answers(request: Request) -> None:
     image_file = (image,) if image.startswith(("/", ".", "~")) else ()
     mounts = (mount.source for mount in request.mounts)
     program = (word for word in request.program if word.endswith((".py", ".sh")) and not word.startswith("-"))
-    refuse_silent((request.runs, paths.home(), paths.cache_dir(), *mounts, *image_file, *program))
-    refuse_silent((store.directory(),))  # which looks whose the cache directory is
-
-
-def refuse_silent(places: Iterable[str | Path], patience_s: float = PATIENCE_S) -> None:
-    """Look at all paths at once and return when each has answered, even if only that nothing is there.
-
-    A path on a dead server may never answer: the thread that waits for it ends with this process. Raises RefusedError:
-    one has not answered within ``patience_s`` seconds in all.
-    """
-
-    def look(path: str, answered: threading.Event) -> None:
-        with suppress(OSError, ValueError):
-            Path(path).stat()
-        answered.set()
-
-    events = {str(path): threading.Event() for path in places}
-    for path, answered in events.items():
-        threading.Thread(target=look, args=(path, answered), daemon=True).start()
-    deadline = time.monotonic() + patience_s
-    for path, answered in events.items():
-        if not answered.wait(max(0.0, deadline - time.monotonic())):
-            what = f"the file system of {path} has not answered for {patience_s:g} s"
-            fix = "wait until it does (`df`), or use another directory; nothing was submitted"
-            raise RefusedError(what, where=path, fix=fix)
+    paths.refuse_silent((request.runs, paths.home(), paths.cache_dir(), *mounts, *image_file, *program))
+    paths.refuse_silent((store.directory(),))  # which looks whose the cache directory is
 
 
 def refuse_missing_script(

@@ -120,6 +120,8 @@ def start(dead: Path, *words: str, home: str = "/") -> subprocess.Popen[str]:
     argv = ["unshare", "--map-root-user", "--mount", sys.executable, str(MOUNTER), str(dead)]
     argv += [sys.executable, "-m", "runner", *words]
     env = {**os.environ, "PYTHONPATH": str(CHECKOUT), "HOME": home}
+    if home != "/":
+        del env["RUNNER_CONFIG"]
     return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
 
 

@@ -15,6 +15,7 @@ import pytest
 
 from runner.cli.job_options import given, upgraded
 from runner.cli.submit import command as submit
+from runner.core import paths
 from runner.core.errors import RefusedError, UsageError
 from runner.model.job import CommandLine
 from runner.model.plan import WORKSPACE, PlannedImage
@@ -198,18 +199,18 @@ def test_a_file_system_that_does_not_answer_is_reported_and_not_waited_for(
     monkeypatch.setattr(Path, "stat", slow)
     began = time.monotonic()
     with pytest.raises(RefusedError, match="has not answered for") as caught:
-        stage.refuse_silent([tmp_path, tmp_path / "none", tmp_path / "dead"], 0.2)
+        paths.refuse_silent([tmp_path, tmp_path / "none", tmp_path / "dead"], 0.2)
     hangs.set()
     assert caught.value.where == str(tmp_path / "dead")
     assert time.monotonic() - began < 5
-    stage.refuse_silent([tmp_path, tmp_path / "none", "\0", "x" * 5000])
+    paths.refuse_silent([tmp_path, tmp_path / "none", "\0", "x" * 5000])
 
 
 def test_the_files_of_a_program_must_answer_before_they_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked_at: list[str] = []
-    monkeypatch.setattr(stage, "refuse_silent", lambda paths: looked_at.extend(map(str, paths)))
+    monkeypatch.setattr(paths, "refuse_silent", lambda places: looked_at.extend(map(str, places)))
     program = ("python3", "-u", "/dead/train.py", "--log", "/dead/log.txt")
     stage.check_answers(Request(gpus=1, runs=str(tmp_path), program=program))
     assert "/dead/train.py" in looked_at
