@@ -94,7 +94,7 @@ def launched_program(plan: Plan, *options: str, run: Argument = _RESULTS) -> tup
     hidden = (*plan.unset, *without)
     unset = ("--unset", ",".join(hidden)) if hidden else ()
     return (
-        *texts("python3", "-u"),
+        *texts("python3", "-s", "-u"),  # a home directory in /tmp may have another user's modules
         *((*run, Text("/lib/launch.py")), text("--run"), run),
         *texts("--umask", f"{plan.umask:03o}", "--caches", plan.caches, "--world", str(plan.tasks)),
         *texts("--local-sizes", ",".join(map(str, plan.tasks_per_node))),

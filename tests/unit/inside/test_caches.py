@@ -57,9 +57,7 @@ def test_without_the_home_directory_all_caches_are_the_jobs_own(base: Path) -> N
             "CUDA_CACHE_PATH": f"{made.path}/cuda",
             "HOME": f"{made.path}/home",
             "KERAS_HOME": f"{made.path}/home/.keras",
-            "QUACK_CACHE_DIR": f"{made.path}/quack",
             "CUTE_DSL_CACHE_DIR": f"{made.path}/cutlass",
-            "TFHUB_CACHE_DIR": f"{made.path}/tfhub",
             "WANDB_CONFIG_DIR": f"{made.path}/wandb",
         }
         for path in made.variables.values():
@@ -69,7 +67,7 @@ def test_without_the_home_directory_all_caches_are_the_jobs_own(base: Path) -> N
 
 def test_what_the_user_has_placed_stays_unless_it_is_not_there(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the home directory is seen, only compilers have theirs on the node, and what lies in /tmp else."""
-    on_node = ["CUDA_CACHE_PATH", "CUTE_DSL_CACHE_DIR", "QUACK_CACHE_DIR", "TFHUB_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR"]
+    on_node = ["CUDA_CACHE_PATH", "CUTE_DSL_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR"]
     (base / "image").mkdir()
     (base / "image/data").touch()
     for mode, seen in ((0o755, {".keras", "data"}), (0o777, {".keras"})):  # where others may write, it may be theirs
@@ -94,20 +92,27 @@ def test_what_the_user_has_placed_stays_unless_it_is_not_there(base: Path, monke
     assert caches.prepare(dict.fromkeys((*caches.ALWAYS, *caches.HOME), str(base)), NODE, "7", home=False) is None
 
 
+@pytest.mark.parametrize("home", [True, False])
 @pytest.mark.parametrize(
-    ("env", "home", "replaced"),
-    [({"TMPDIR": "/host/tmp"}, False, True), ({"TMPDIR": "/tmp"}, False, False), ({}, False, False),
-     ({"TMPDIR": "/host/tmp"}, True, False)],
+    ("named", "mode", "stays"),
+    [("own", 0o700, True), ("own", 0o755, True), ("own", 0o1777, False), ("own", 0o770, False), ("none", 0, False),
+     ("", 0, False), ("open/own", 0o777, False)],
 )  # fmt: skip
-def test_a_directory_for_temporary_files_that_is_not_there_is_replaced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, env: dict[str, str], home: bool, replaced: bool
+def test_temporary_files_are_where_no_other_user_may_have_put_theirs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: bool, named: str, mode: int, stays: bool
 ) -> None:
-    """The host's own, of a login shell or of the scheduler, in a container that does not have it."""
+    """Also where the host's directory is named, in a container that does not have it."""
     monkeypatch.setattr(caches, "_BASES", (str(tmp_path),))
-    made = caches.prepare(env, NODE, "7", home=home)
+    if mode:
+        first = tmp_path / named.partition("/")[0]
+        (tmp_path / named).mkdir(parents=True)
+        first.chmod(mode)
+    made = caches.prepare({"TMPDIR": f"{tmp_path}/{named}" if named else ""}, NODE, "7", home=home)
     assert made is not None
+    given = made.variables.get("TMPDIR")
+    assert given == (None if stays else f"{made.path}/tmp")
+    assert stays or Path(f"{made.path}/tmp").stat().st_mode & 0o777 == 0o700
     made.leave()
-    assert made.variables.get("TMPDIR") == (str(tmp_path) if replaced else None)
 
 
 def test_the_ranks_of_a_node_share_it_and_the_last_removes_it(base: Path) -> None:
@@ -227,17 +232,6 @@ def test_a_program_gets_the_users_umask_and_hears_where_its_caches_are(
 def test_where_the_home_directory_is_seen_nothing_is_printed(tmp_path: Path, where: str) -> None:
     words = [sys.executable, LAUNCH, "--caches", where, "--", sys.executable, "-c", SHOW]
     assert ran(words, env=own_variables(tmp_path), umask=0o022) == ("022 -\n", "")
-
-
-@pytest.mark.parametrize(
-    ("given", "seen"), [({}, "0"), (dict.fromkeys(caches.SWITCHES, "1"), "1")], ids=["none", "one"]
-)
-def test_torch_compiles_no_header_from_a_directory_that_another_user_may_have_made(
-    tmp_path: Path, given: dict[str, str], seen: str
-) -> None:
-    (name,) = caches.SWITCHES
-    words = [sys.executable, LAUNCH, "--caches", "home", "--", "sh", "-c", f'echo "${name}"']
-    assert ran(words, env=own_variables(tmp_path) | given).out == f"{seen}\n"
 
 
 @pytest.mark.parametrize("name", caches.TRACES)

@@ -19,22 +19,20 @@ import tempfile
 from contextlib import suppress
 from typing import AbstractSet, Iterator, Mapping
 
-# Of compilers: many ranks write them at once, which home directories on network file systems do not stand. TensorFlow
-# Hub else has /tmp/tfhub_modules, and quack (in torch 2.13) /tmp/USER, which another user may have made.
+# Of compilers: many ranks write them at once, which home directories on network file systems do not stand. CUTLASS's
+# else is in /tmp/USER, which another user may have made.
 ALWAYS = {
     "TRITON_CACHE_DIR": "triton",
     "TORCHINDUCTOR_CACHE_DIR": "inductor",
     "CUDA_CACHE_PATH": "cuda",
-    "TFHUB_CACHE_DIR": "tfhub",
-    "QUACK_CACHE_DIR": "quack",
     "CUTE_DSL_CACHE_DIR": "cutlass",
 }
-# Torch keeps these below /tmp/torchinductor_USER, wherever its cache is, and compiles what is there: another user may
-# have made that.
-SWITCHES = {"TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0"}
 # Where torch leaves what its ranks were at when NCCL timed out: older versions else write /tmp/nccl_trace_rank_N, which
 # another user may have made, or have led elsewhere. The second name is that of newer ones, which know both.
 TRACES = ("TORCH_NCCL_DEBUG_INFO_TEMP_FILE", "TORCH_FR_DUMP_TEMP_FILE")
+# Of all programs that ask for a directory for temporary files, and have code there by a fixed name (torch: inductor,
+# quack; TensorFlow Hub). Its name is short: those of sockets below it have 107 bytes.
+TEMPORARY = {"TMPDIR": "tmp"}
 # Keras else has its settings, models and data sets in /tmp/.keras where it may not write to the home directory; its
 # older kind, tf_keras, has data sets there also where there is no ~/.keras, whatever KERAS_HOME says.
 # W&B looks in /tmp/.config/wandb then for the host that its key is sent to.
@@ -71,15 +69,15 @@ class Caches:
 
 
 def apart(env: Mapping[str, str], run_dir: str | None) -> dict[str, str]:
-    """Variables that keep torch from names in /tmp where the directory of ``prepare`` does not; none that is set."""
-    found = {name: value for name, value in SWITCHES.items() if name not in env}
-    if run_dir is not None and env.keys().isdisjoint(TRACES):
-        found[TRACES[0]] = os.path.join(run_dir, "nccl", "trace_rank_")
-    return found
+    """The variable that keeps torch's traces from /tmp; none that is set."""
+    if run_dir is None or not env.keys().isdisjoint(TRACES):
+        return {}
+    return {TRACES[0]: os.path.join(run_dir, "nccl", "trace_rank_")}
 
 
 def prepare(env: Mapping[str, str], node: str, job: str, *, home: bool) -> Caches | None:
-    """The caches of this rank; None where every variable is set, or no directory can be made.
+    """The caches of this rank; None where every variable is set, or no directory can be made. TMPDIR is set as it is
+    where no other user may write to it; else it is in theirs.
 
     Args:
         node, job: parts of the directory's name. home: the program sees the user's home directory and may use it.
@@ -89,15 +87,13 @@ def prepare(env: Mapping[str, str], node: str, job: str, *, home: bool) -> Cache
     is_writable = os.access(own_home, os.W_OK) and not is_open
     wanted = {**ALWAYS, **(HOME if not home else {} if is_writable else UNWRITABLE)}
     missing = {name: below for name, below in wanted.items() if not env.get(name)}
+    missing.update({} if _is_closed(env.get("TMPDIR", "")) else TEMPORARY)
     if not home:
         missing.update((name, below) for name, below in {**HOME, **PLACED}.items() if not _usable(env.get(name, "/")))
         missing = missing if is_writable else {"HOME": "home", **missing}
     made = directory(env, node, job) if missing else None
     if made is None:
         return None
-    if not home and env.get("TMPDIR") and not os.path.isdir(env["TMPDIR"]):
-        # The host's, which the container does not have: mktemp(1) would fail.
-        made.variables["TMPDIR"] = os.path.dirname(made.path)
     if not home and is_writable:
         with suppress(OSError):
             os.makedirs(os.path.join(own_home, ".keras"), 0o700, exist_ok=True)
@@ -159,6 +155,16 @@ def safe_place(env: Mapping[str, str]) -> str | None:
             if safe and os.access(real, os.W_OK | os.X_OK):
                 return real
     return None
+
+
+def _is_closed(path: str) -> bool:
+    """Whether it is a directory of this user's in which no other one can make, or exchange, a name."""
+    with suppress(OSError):
+        real, trusted = os.path.realpath(path), {0, os.geteuid()}
+        about = os.stat(real)
+        is_own = path.startswith("/") and about.st_uid == os.geteuid() and not about.st_mode & 0o022
+        return is_own and stat.S_ISDIR(about.st_mode) and all(_is_kept(each, trusted) for each in _upwards(real))
+    return False
 
 
 def _upwards(path: str) -> Iterator[str]:
