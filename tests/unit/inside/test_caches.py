@@ -103,6 +103,7 @@ def test_temporary_files_are_where_no_other_user_may_have_put_theirs(
 ) -> None:
     """Also where the host's directory is named, in a container that does not have it."""
     monkeypatch.setattr(caches, "_BASES", (str(tmp_path),))
+    monkeypatch.setattr(caches, "_LONGEST", 1000)
     if mode:
         first = tmp_path / named.partition("/")[0]
         (tmp_path / named).mkdir(parents=True)
@@ -241,3 +242,26 @@ def test_what_torch_leaves_of_a_hang_is_in_the_run_directory_unless_it_is_placed
     (tmp_path / "ranks").mkdir()
     assert ran(words, env=own_variables(tmp_path)).out == f"{tmp_path}/nccl/trace_rank_\n"
     assert ran(words, env=own_variables(tmp_path) | {name: "/x"}).out in ("/x\n", "\n")
+
+
+def test_sockets_below_it_have_names_that_the_kernel_takes(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On clusters whose nodes and job ids have the longest names; a directory whose name is long itself stays."""
+    monkeypatch.setattr(caches, "_BASES", ("/tmp",))
+    node, number = "queue1-dy-compute-resource-1-12", "1234567.polaris-pbs-01.hsn.cm.polaris.alcf.anl.gov"
+    long = base / ("scratch" * 8)
+    long.mkdir()
+    long.chmod(0o1777)
+    names = set()
+    for place, each, job in (
+        ("", node, number),
+        ("", f"{node}0", number),
+        ("", node, f"{number}0"),
+        (str(long), node, "7"),
+    ):
+        made = caches.prepare({"TMPDIR": place}, each, job, home=True)
+        assert made is not None
+        names.add(made.path)
+        assert ("TMPDIR" in made.variables) == (place == "")
+        assert len(made.variables.get("TMPDIR", "")) + 34 <= 107
+        made.leave()
+    assert len(names) == 4

@@ -10,6 +10,7 @@ BeeGFS's default): another node's directory is never touched.
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import pwd
 import re
@@ -31,8 +32,9 @@ ALWAYS = {
 # another user may have made, or have led elsewhere. The second name is that of newer ones, which know both.
 TRACES = ("TORCH_NCCL_DEBUG_INFO_TEMP_FILE", "TORCH_FR_DUMP_TEMP_FILE")
 # Of all programs that ask for a directory for temporary files, and have code there by a fixed name (torch: inductor,
-# quack; TensorFlow Hub). Its name is short: those of sockets below it have 107 bytes.
+# quack; TensorFlow Hub).
 TEMPORARY = {"TMPDIR": "tmp"}
+_LONGEST = 69  # so that sockets below ``tmp`` (multiprocessing's, torch's: 34 bytes) have names of at most 107
 # Keras else has its settings, models and data sets in /tmp/.keras where it may not write to the home directory; its
 # older kind, tf_keras, has data sets there also where there is no ~/.keras, whatever KERAS_HOME says.
 # W&B looks in /tmp/.config/wandb then for the host that its key is sent to.
@@ -94,6 +96,8 @@ def prepare(env: Mapping[str, str], node: str, job: str, *, home: bool) -> Cache
     made = directory(env, node, job) if missing else None
     if made is None:
         return None
+    if len(made.path) > _LONGEST and os.path.isdir(env.get("TMPDIR", "")):
+        missing.pop("TMPDIR", None)
     if not home and is_writable:
         with suppress(OSError):
             os.makedirs(os.path.join(own_home, ".keras"), 0o700, exist_ok=True)
@@ -128,8 +132,9 @@ def directory(env: Mapping[str, str], node: str, job: str) -> Caches | None:
 
 
 def _plain(text: str) -> str:
-    """As part of a name in which "+" separates the node from the job."""
-    return re.sub(r"[^A-Za-z0-9._-]", "_", text)[:100]
+    """As part of a name in which "+" separates the node from the job; short, as PBS has the server's name in it."""
+    plain = re.sub(r"[^A-Za-z0-9._-]", "_", text)
+    return plain if len(plain) <= 20 else f"{plain[:11]}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
 def _usable(path: str) -> bool:
