@@ -65,7 +65,7 @@ def observe(
     variables = [f"{name}={value or ''}" for name, value in (site.env | way.env).items()]
     of_shell = carried_caches(dict(request.caches), choices.runtime, (*way.mounts, *request.mounts))
     caches = [f"{name}={value}" for name, value in of_shell.items() if name not in dict(request.env)]
-    check_setup(setup, (*way.load, *site.mpi.load, variables, caches, (site.ssh.config, way.library_path)))
+    check_setup(setup, (*way.load, *site.mpi.load, variables, (site.ssh.config, way.library_path)), caches)
     lacks, fix = _environment_problem(recipe, image, runs_here=runs_here)
     loads = loads_setup(site, choices.runtime, request, image)
     from_shell = not facts.is_container and not loads

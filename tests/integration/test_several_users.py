@@ -1022,6 +1022,8 @@ def test_what_a_site_sources_is_no_strangers(place: Path, monkeypatch: pytest.Mo
         refused = [owner == CAROL] * 8
         assert [("what is there runs as you" in what) for what in whats] == [*refused, False]
     assert "runs as you" in outcome_as(ALICE, environments.check_setup, Setup(), [[f"OPENSSL_CONF={conda}"]]).what
+    what = outcome_as(ALICE, environments.check_setup, Setup(), (), [f"HF_HOME={shared}/later"]).what
+    assert "what is there runs as you" in what, "the submitting shell's own"
     for variable in (f"HF_HOME={shared}/later", f"TMPDIR={shared}", f"TORCH_HOME={shared}/later"):
         assert run_as(ALICE, environments.check_setup, Setup(), [["export", variable]]) is None
     with monkeypatch.context() as patch:
@@ -1488,6 +1490,34 @@ def test_two_users_with_jobs_of_one_number_share_no_cache(place: Path, tmp: Path
     tmp.chmod(0o777)  # without the sticky bit, anyone could rename what lies there
     done = launched(ALICE, place)
     assert Path(done.stdout.strip()).parent == Path("/tmp")
+
+
+def test_a_cache_that_another_user_put_on_the_node_is_not_used(
+    place: Path, tmp: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also by a link; what is not there is made before another one can."""
+    monkeypatch.setattr(caches, "_LONGEST", 1000)
+    hers, home = owned(tmp / "hub", CAROL), owned(place / "home", ALICE)
+    (tmp / "led").symlink_to(home)
+    os.chown(tmp / "led", CAROL, CAROL, follow_symlinks=False)
+    (home / "link").symlink_to(tmp / "led")
+    monkeypatch.setenv("HOME", str(home))
+
+    def of_others(given: Path) -> tuple[str, ...]:
+        made = caches.prepare({"TMPDIR": str(tmp / "led"), "TORCH_HOME": str(given)}, "n1", "5", home=True)
+        assert made is not None
+        assert made.variables["TMPDIR"] == f"{made.path}/tmp"
+        assert made.variables.get("TORCH_HOME", "") == (f"{made.path}/torch" if made.of_others else "")
+        made.leave()
+        return made.of_others
+
+    for given in (hers, hers / "x/y", tmp / "led", tmp / "led/x", home / "link", home / "../home/link/z"):
+        assert run_as(ALICE, of_others, given) == ("TORCH_HOME",), given
+    for given in (home, home / "later", tmp / "later/too", tmp / "later"):
+        assert run_as(ALICE, of_others, given) == ()
+    assert ((tmp / "later/too").stat().st_uid, (tmp / "later").stat().st_mode & 0o022) == (ALICE, 0)
+    monkeypatch.setenv("RUNNER_TRUST", f"@7,{CAROL}")
+    assert run_as(ALICE, of_others, hers) == ()
 
 
 def test_another_users_login_is_neither_read_nor_used(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,7 +31,7 @@ from tempfile import mkdtemp
 from typing import Any, Container
 
 from gpu_runner_inside.hold import PATIENCE_S, hold
-from gpu_runner_inside.launcher.caches import first_of_people, safe_place, unmapped_user
+from gpu_runner_inside.launcher.caches import first_of_people, safe_place, trusted_names, unmapped_user
 from gpu_runner_inside.launcher.network import free_port, resolve
 
 _POLL_S = 0.5
@@ -137,13 +137,9 @@ def _trusted() -> tuple[Container[int], set[int], set[int]]:
     with open("/proc/sys/kernel/overflowgid", encoding="ascii") as file:
         unknown = int(file.read())  # which all have whom a user namespace does not know
     groups = {each for each in mine - {login, unknown} if each >= first}
-    for name in os.environ.get("RUNNER_TRUST", "").split(","):
-        with suppress(KeyError):
-            if name.startswith("@"):
-                groups.add(int(name[1:]) if name[1:].isdecimal() else grp.getgrnam(name[1:]).gr_gid)
-            elif name:
-                named.add(int(name) if name.isdecimal() else pwd.getpwnam(name).pw_uid)
-    return {*range(first), *named}, groups, of_all - groups
+    users, of_projects = trusted_names()
+    groups |= of_projects
+    return {*range(first), *named, *users}, groups, of_all - groups
 
 
 class Server:

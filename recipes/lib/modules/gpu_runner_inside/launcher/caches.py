@@ -9,7 +9,9 @@ BeeGFS's default): another node's directory is never touched.
 
 from __future__ import annotations
 
+import errno
 import fcntl
+import grp
 import hashlib
 import os
 import pwd
@@ -41,12 +43,14 @@ _LONGEST = 69  # so that sockets below ``tmp`` (multiprocessing's, torch's: 34 b
 UNWRITABLE = {"KERAS_HOME": "home/.keras", "WANDB_CONFIG_DIR": "wandb"}
 # Of all other programs, where the home directory is not there. HF and torch.hub keep theirs below XDG_CACHE_HOME.
 HOME = {"XDG_CACHE_HOME": "", "MPLCONFIGDIR": "matplotlib", **UNWRITABLE}
-# Replaced only where they name a directory that is not there: a login shell's, in a container without the home.
+# Replaced only where they name a directory that is not there, as a login shell's in a container without the home, or that
+# is another user's, as a name in this node's /tmp may be.
 PLACED = {
     "HF_HOME": "huggingface",
     "HF_HUB_CACHE": "huggingface/hub",
     "HF_DATASETS_CACHE": "huggingface/datasets",
     "TORCH_HOME": "torch",
+    "TFHUB_CACHE_DIR": "tfhub",
 }
 _PREFIX = "gpu-runner-cache-"
 _BASES = ("/tmp", "/var/tmp")  # after TMPDIR
@@ -56,12 +60,13 @@ class Caches:
     """The directory of this rank's caches, from ``prepare`` to ``leave``.
 
     Attributes:
-        path: the directory. variables: those that were not set, and now lie in it.
+        path: the directory. variables: those that were not set, and now lie in it; of_others: those of them that were,
+            and led to what another user may have put there.
     """
 
-    def __init__(self, path: str, handle: int, variables: Mapping[str, str]) -> None:
-        self.path = path
-        self.variables = dict(variables)
+    def __init__(self, path: str, handle: int) -> None:
+        self.path, self.of_others = path, tuple[str, ...]()
+        self.variables: dict[str, str] = {}
         self._handle = handle
 
     def leave(self) -> None:
@@ -90,12 +95,15 @@ def prepare(env: Mapping[str, str], node: str, job: str, *, home: bool) -> Cache
     wanted = {**ALWAYS, **(HOME if not home else {} if is_writable else UNWRITABLE)}
     missing = {name: below for name, below in wanted.items() if not env.get(name)}
     missing.update({} if _is_closed(env.get("TMPDIR", "")) else TEMPORARY)
+    placed = {**HOME, **PLACED}
+    others = {name: below for name, below in {**ALWAYS, **placed}.items() if _is_others(env.get(name, "/"))}
     if not home:
-        missing.update((name, below) for name, below in {**HOME, **PLACED}.items() if not _usable(env.get(name, "/")))
-        missing = missing if is_writable else {"HOME": "home", **missing}
+        missing.update((name, below) for name, below in placed.items() if not _usable(env.get(name, "/")))
+    missing = {**({} if home or is_writable else {"HOME": "home"}), **missing, **others}
     made = directory(env, node, job) if missing else None
     if made is None:
         return None
+    made.of_others = tuple(sorted(others))
     if len(made.path) > _LONGEST and os.path.isdir(env.get("TMPDIR", "")):
         missing.pop("TMPDIR", None)
     if not home and is_writable:
@@ -128,7 +136,7 @@ def directory(env: Mapping[str, str], node: str, job: str) -> Caches | None:
     name = of_node + _plain(job)
     _sweep(base, of_node, name)
     found = _opened(base, name)
-    return None if found is None else Caches(*found, {})
+    return None if found is None else Caches(*found)
 
 
 def _plain(text: str) -> str:
@@ -163,13 +171,56 @@ def safe_place(env: Mapping[str, str]) -> str | None:
 
 
 def _is_closed(path: str) -> bool:
-    """Whether it is a directory of this user's in which no other one can make, or exchange, a name."""
+    """Whether it is a directory of this user's, by its real path, where no other one can make, or exchange, a name."""
     with suppress(OSError):
-        real, trusted = os.path.realpath(path), {0, os.geteuid()}
-        about = os.stat(real)
-        is_own = path.startswith("/") and about.st_uid == os.geteuid() and not about.st_mode & 0o022
-        return is_own and stat.S_ISDIR(about.st_mode) and all(_is_kept(each, trusted) for each in _upwards(real))
+        about = os.lstat(path)
+        is_own = stat.S_ISDIR(about.st_mode) and about.st_uid == os.geteuid() and not about.st_mode & 0o022
+        is_real = path.startswith("/") and os.path.realpath(path) == path
+        return is_own and is_real and all(_is_kept(each, {0, os.geteuid()}) for each in _upwards(path))
     return False
+
+
+def _is_others(path: str) -> bool:
+    """Whether another user has put it, a directory above it, or a link on the way, into a place where all may write, or
+    could; what is not there yet is made there. Root looks like any stranger in a container of an ordinary user: in the
+    node's own places it counts as one; others were looked at when the job was submitted.
+    """
+    users, first, unknown = trusted_names()[0] | {os.geteuid()}, first_of_people(), unmapped_user()
+    if unknown is not None and not path.startswith(("/tmp/", "/var/tmp/", "/dev/shm/")):
+        users.add(unknown)
+    with suppress(OSError):
+        for each in _way(path):
+            above = os.stat(os.path.dirname(each))
+            if above.st_mode & 0o002:
+                if not os.path.lexists(each):
+                    os.makedirs(path, 0o700)
+                owner = os.lstat(each).st_uid
+                if not above.st_mode & stat.S_ISVTX or (owner not in users and owner >= first):
+                    return True
+            if not os.path.lexists(each):
+                return False
+        return False
+    return True
+
+
+def _way(path: str) -> Iterator[str]:
+    """Each directory and link by which a path is found. Raises OSError: links lead in circles."""
+    at, rest = "/", path.split("/")[::-1]
+    for _ in range(1000):
+        if not rest:
+            return
+        name = rest.pop()
+        each = os.path.join(at, name)
+        if name == "..":
+            at = os.path.dirname(at)
+        elif name not in ("", "."):
+            yield each
+            at = each
+            if os.path.islink(each):
+                target = os.readlink(each)
+                rest += target.split("/")[::-1]
+                at = "/" if target.startswith("/") else os.path.dirname(each)
+    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
 
 
 def _upwards(path: str) -> Iterator[str]:
@@ -213,6 +264,18 @@ def first_of_people() -> int:
     with suppress(OSError, ValueError, StopIteration), open("/etc/login.defs", "rb") as file:
         return int(next(line[1] for line in map(bytes.split, file) if line[:1] == [b"UID_MIN"] and line[1:]))
     return 1000
+
+
+def trusted_names() -> tuple[set[int], set[int]]:
+    """The users, and the groups, that RUNNER_TRUST names."""
+    users, groups = set[int](), set[int]()
+    for name in os.environ.get("RUNNER_TRUST", "").split(","):
+        with suppress(KeyError):
+            if name.startswith("@"):
+                groups.add(int(name[1:]) if name[1:].isdecimal() else grp.getgrnam(name[1:]).gr_gid)
+            elif name:
+                users.add(int(name) if name.isdecimal() else pwd.getpwnam(name).pw_uid)
+    return users, groups
 
 
 def unmapped_user() -> int | None:

@@ -251,6 +251,11 @@ class Launch:
         self.caches = caches.prepare(self.env, node, self._job(), home=home)
         made = caches.apart(self.env, self.options.run_dir)
         made.update({} if self.caches is None else self.caches.variables)
+        if self.caches is not None and self.caches.of_others and here.local_rank == 0:
+            self._say(
+                f"note: {', '.join(self.caches.of_others)}: not as given, as another user may have put on {self.host} what "
+                f"it leads to; a directory of the job's own instead. RUNNER_TRUST=NAME trusts them"
+            )
         if here.rank == 0 and self.caches is not None and not caches.HOME.keys().isdisjoint(made):
             self._say(
                 "note: the home directory is not visible in here. What programs cache there (models, data sets) is in "
