@@ -211,8 +211,8 @@ def _login() -> str:
 
 def check_setup(setup: Setup, lines: Iterable[Iterable[str]] = (), caches: Collection[str] = ()) -> None:
     """Refuse what a setup, ``lines`` of a job's, or variables of ``caches`` name and a stranger has put, or could put,
-    into a place where all may write, as a scratch: it is sourced. Of variables in ``lines`` only what a stranger has put
-    there. Raises RefusedError.
+    into a place where all may write, as a scratch: it is sourced. Of variables in ``lines`` what one has put there.
+    Raises RefusedError.
     """
     active = [each for each in (setup.activate.conda, setup.activate.virtualenv) if each]
     named = (setup.conda, *active, *(f"{each}/bin/python3" for each in active), *setup.use, *setup.modules)

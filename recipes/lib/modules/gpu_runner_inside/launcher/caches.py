@@ -43,8 +43,8 @@ _LONGEST = 69  # so that sockets below ``tmp`` (multiprocessing's, torch's: 34 b
 UNWRITABLE = {"KERAS_HOME": "home/.keras", "WANDB_CONFIG_DIR": "wandb"}
 # Of all other programs, where the home directory is not there. HF and torch.hub keep theirs below XDG_CACHE_HOME.
 HOME = {"XDG_CACHE_HOME": "", "MPLCONFIGDIR": "matplotlib", **UNWRITABLE}
-# Replaced only where they name a directory that is not there, as a login shell's in a container without the home, or that
-# is another user's, as a name in this node's /tmp may be.
+# Replaced only where they name a directory that is not there, as a login shell's in a container without the home, or
+# another user's, as a name in this node's /tmp may be.
 PLACED = {
     "HF_HOME": "huggingface",
     "HF_HUB_CACHE": "huggingface/hub",

@@ -253,8 +253,8 @@ class Launch:
         made.update({} if self.caches is None else self.caches.variables)
         if self.caches is not None and self.caches.of_others and here.local_rank == 0:
             self._say(
-                f"note: {', '.join(self.caches.of_others)}: not as given, as another user may have put on {self.host} what "
-                f"it leads to; a directory of the job's own instead. RUNNER_TRUST=NAME trusts them"
+                f"note: {', '.join(self.caches.of_others)}: a directory of the job's own, as another user may have put "
+                f"on {self.host} what is where it leads; RUNNER_TRUST=NAME trusts them"
             )
         if here.rank == 0 and self.caches is not None and not caches.HOME.keys().isdisjoint(made):
             self._say(
