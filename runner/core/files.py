@@ -31,10 +31,11 @@ _ATTEMPTS = 5
 _MOST_ON_THE_WAY = 1000  # names: links may lead in circles
 
 
-def closed_to_others(path: Path) -> Path | None:
+def closed_to_others(path: Path, *, own: bool = True) -> Path | None:
     """The real path of what no other user but root can change or replace; None where one can. It is what is to be used:
-    a link that led there may lead elsewhere by then.
+    a link that led there may lead elsewhere by then. Of this user's ``own`` some may be a copy of what is another's.
     """
+    trusted = (0, os.geteuid()) if own else (0,)
     try:
         real = path.resolve(strict=True)
         for each in (real, *real.parents):
@@ -42,7 +43,7 @@ def closed_to_others(path: Path) -> Path | None:
             # Above it others may write where they cannot rename or remove what is not theirs (sticky).
             sticky = each != real and status.st_mode & stat.S_ISVTX
             is_open = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not sticky
-            if is_open or stat.S_ISLNK(status.st_mode) or status.st_uid not in (0, os.geteuid()):
+            if is_open or stat.S_ISLNK(status.st_mode) or status.st_uid not in trusted:
                 return None
     except (OSError, RuntimeError, ValueError):
         return None

@@ -20,7 +20,7 @@ from pathlib import Path
 import msgspec
 
 from runner.backends.schedulers import Scheduler, connect, quiet_s
-from runner.core import files
+from runner.core import files, paths
 from runner.core.errors import NotAcceptedError, RefusedError, RunnerError, UnknownStateError
 from runner.images.store import owners
 from runner.jobs.directory import Run, is_linked, plain_job_id
@@ -324,7 +324,7 @@ def clients_of(run: Run, record: Submitted) -> Path | None:
     """The directory of the scheduler's programs that a run names; None where it names none.
 
     A run directory of another user, or a copy of one, may name any: of a run that this user did not submit, or that is
-    not his any more, only those are run that no other user can change.
+    not his any more, only those are run that are root's alone, or of a box of this user's.
 
     Raises:
         UnknownStateError: the run directory names others.
@@ -335,10 +335,13 @@ def clients_of(run: Run, record: Submitted) -> Path | None:
     # The box of a run may have been in a scratch, which is emptied.
     if is_linked(run) and run.owner == os.geteuid() and not files.may_be_strangers(clients):
         return clients
-    if (closed := files.closed_to_others(clients)) is not None:
+    closed = files.closed_to_others(clients)
+    if closed is not None and (paths.cache_dir() / "boxes").resolve() not in closed.parents:
+        closed = files.closed_to_others(closed, own=False)
+    if closed is not None:
         return closed
     raise UnknownStateError(
-        f"you did not submit this run, and another user may change the scheduler's programs that it names: {clients}",
+        f"you did not submit this run, and the scheduler's programs that it names are not root's alone: {clients}",
         where=str(run.path / "job.json"),
         fix="ask who submitted it; `show`, `logs` and `diff` show what it has left",
     )

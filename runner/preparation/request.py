@@ -248,7 +248,10 @@ def check_foreign(request: Request, changes: Collection[str]) -> None:
         value = getattr(request, name) or ""
         if name not in changes and paths.is_site_file(value):
             place = Path(request.directory, value)
-            if whose := files.exchangeable_by(place, used=True):  # what is not there may come and go
+            whose = files.exchangeable_by(place, used=True)  # what is not there may come and go
+            if not whose and place.stat().st_uid == os.geteuid():
+                whose = "yours, and may be a copy of that user's"
+            if whose:
                 option = f"--{name.replace('_', '-')}"
                 what = f"this is {whose}, and names what would run as you"
                 fix = f"{option} {place}, if you trust its owner; {files.way_out(place, whose)}"

@@ -552,6 +552,9 @@ def test_to_prepare_a_strangers_request_again_runs_nothing_of_his(place: Path) -
         assert f"this is user {CAROL}'s" in outcome_as(ALICE, check_foreign, request, ()).what
         away = msgspec.structs.replace(request, **{name: str(place / "comes-and-goes")})
         assert "not there any more" in outcome_as(ALICE, check_foreign, away, ()).what
+        for each in (path, *([path.parent] if name == "site" else [])):
+            os.chown(each, ALICE, ALICE)
+        assert "a copy of that user's" in outcome_as(ALICE, check_foreign, request, ()).what
         run_as(ALICE, check_foreign, request, (name,))
 
 
@@ -741,9 +744,13 @@ def test_a_strangers_study_is_none_by_a_bare_name_and_leads_to_no_run_of_ones_ow
 @pytest.mark.usefixtures("state")
 def test_a_strangers_run_starts_no_program_of_his_and_gets_no_file(place: Path) -> None:
     path, clients = owned(place / "20260101-000000-x-1", CAROL, 0o777), owned(place / "bin", CAROL)
+    copied = owned(place / "copy/lib/bin", ALICE)
     record = Submitted("slurm", "7", str(clients), "", 0.0)
     for call in (states.clients_of, states.connected):
-        assert "another user may change the scheduler's programs" in outcome_as(ALICE, call, Run(path), record).what
+        for each in (record, msgspec.structs.replace(record, clients=str(copied))):
+            assert "are not root's alone" in outcome_as(ALICE, call, Run(path), each).what
+    of_root = msgspec.structs.replace(record, clients="/usr/bin")
+    assert run_as(ALICE, states.clients_of, Run(path), of_root) == Path("/usr/bin").resolve()
     asked, errors = run_as(ALICE, lambda: [len(each) for each in states.query([(Run(path), record)])])
     assert (asked, errors) == (0, 1)
     run_as(ALICE, Run(path).keep, "job.json", record)

@@ -98,7 +98,7 @@ def test_programs_that_another_user_may_change_are_run_only_for_runs_of_ones_own
             with pytest.raises(OSError, match="changed since"):
                 standing(copy)
             (orders() / own.run_id).unlink()
-        with pytest.raises(UnknownStateError, match="another user may change the scheduler's programs"):
+        with pytest.raises(UnknownStateError, match="are not root's alone"):
             standing(copy)
     monkeypatch.setattr(Run, "owner", os.geteuid() + 1)  # another's lies where this user's was
     for run in (copy, own):
