@@ -76,12 +76,12 @@ class Repository:
 def repository_of(place: Path) -> Repository | None:
     """The repository whose work tree holds a directory; None where there is none. Another user's counts where the
     directory is that user's, too: anybody may put one into a place above, such as /tmp. Raises GitError: something
-    stands there that is not understood.
+    stands there that is not understood, or another user's leads to what is not.
     """
     real = place.resolve()
     for top in (real, *real.parents):
         git = top / ".git"
-        if not os.path.lexists(git) or git.lstat().st_uid not in (0, os.geteuid(), real.stat().st_uid):
+        if not os.path.lexists(git) or (owner := git.lstat().st_uid) not in (0, os.geteuid(), real.stat().st_uid):
             continue
         directory = git.resolve()
         if not git.is_dir():  # a file that says where (submodules, further work trees)
@@ -90,6 +90,9 @@ def repository_of(place: Path) -> Repository | None:
                 raise GitError(f"{git} is neither a directory nor a link to one")
             directory = (git.parent / text.removeprefix("gitdir: ")).resolve()
         common = directory / _line(directory / "commondir") if (directory / "commondir").is_file() else directory
+        parts = (directory, common, directory / "index", *(common / each for each in ("objects", "refs")))
+        if owner not in (0, os.geteuid()) and any(each.exists() and each.stat().st_uid != owner for each in parts):
+            raise GitError(f"{git} is another user's, and leads to what is not")
         return Repository(top, directory, common, *_head(directory, common))
     return None
 

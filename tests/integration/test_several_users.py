@@ -429,6 +429,11 @@ def test_the_importer_serves_no_image_of_a_stranger(place: Path) -> None:
     assert run_as(BOB, served) == Exit.GOOD
 
 
+def node_place(first: Path) -> str:
+    """Where the launcher makes its directory on a node; ``first``: TMPDIR."""
+    return next(caches.safe_places((str(first), "/tmp")))
+
+
 def owned(path: Path, owner: int, mode: int = 0o755) -> Path:
     path.mkdir(parents=True)
     os.chown(path, owner, owner)
@@ -1148,7 +1153,7 @@ def test_a_group_of_the_system_is_no_project(
         env = {"HOME": str(hers), "PATH": f"{named.parent}:/usr/bin:/bin", "RUNNER_TRUST": trust}
         assert (subprocess.run(member, check=False, env=env).returncode == 0) == trusted, text
     if about[0] == CAROL and about[1] < GROUP:
-        assert run_as(ALICE, caches.safe_place, {"TMPDIR": str(hers)}, groups=groups) == "/tmp"
+        assert run_as(ALICE, node_place, hers, groups=groups) == "/tmp"
 
 
 def test_a_users_private_group_keeps_no_kernel_from_starting(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1219,7 +1224,7 @@ def test_no_link_of_a_stranger_leads_to_where_things_are_kept(place: Path, monke
         named.write_text(f"#!/bin/sh\ncase $* in {answers} esac\n")
         named.chmod(0o755)
         assert (run_as(ALICE, files.exchangeable_by, lab, groups=(ALICE, GROUP)) == "") == trusted
-        at = run_as(ALICE, caches.safe_place, {"TMPDIR": str(lab)}, groups=(ALICE, GROUP))
+        at = run_as(ALICE, node_place, lab, groups=(ALICE, GROUP))
         assert at == (str(lab) if trusted else "/tmp")
         for text in (f'. {LEFTOVERS} && is_own "$HOME"', script):
             member = [*become(ALICE, groups=(ALICE, GROUP)), "bash", "-c", text, "bash", "none"]
@@ -1265,7 +1270,7 @@ def test_no_link_of_a_stranger_leads_to_where_things_are_kept(place: Path, monke
         for variable, call in (("RUNNER_STATE", paths.state_dir), ("RUNNER_CACHE", lambda: paths.cache("images"))):
             monkeypatch.setenv(variable, str(link))
             assert "could be another user's" in outcome_as(ALICE, call).what
-        assert run_as(ALICE, caches.safe_place, {"TMPDIR": str(link)}) in (str(own), "/tmp")
+        assert run_as(ALICE, node_place, link) in (str(own), "/tmp")
         monkeypatch.setattr(sys, "argv", ["mirror", str(link), str(home / "trees")])
         assert f"SystemExit({mirror.REFUSED})" in outcome_as(ALICE, mirror.main).what
         if not (chain := place / "chain").is_symlink():

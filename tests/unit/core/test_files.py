@@ -292,3 +292,12 @@ def test_what_is_made_in_a_guarded_block_is_closed_to_others(tmp_path: Path, mon
     finally:
         os.umask(before)
     assert stat.S_IMODE((tmp_path / "made").stat().st_mode) == 0o644
+
+
+def test_the_working_directory_counts_in_a_list_of_paths_where_others_cannot_put_anything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for mode, here in ((0o755, f"{tmp_path}:"), (0o1777, "")):
+        tmp_path.chmod(mode)
+        assert paths.whole_parts(":/x") == f"{here}/x"

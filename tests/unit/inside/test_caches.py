@@ -212,9 +212,7 @@ def test_no_rank_fails_for_a_cache_that_cannot_be_made(base: Path) -> None:
     """As on a full disk; here a file is in the way, which an earlier job of the same number has left."""
     own(base).mkdir(mode=0o700)
     (own(base) / "triton").touch()
-    with job(base) as made:
-        assert "TRITON_CACHE_DIR" not in made.variables
-        assert made.variables["CUDA_CACHE_PATH"] == f"{own(base)}/cuda"
+    assert caches.prepare({"TMPDIR": str(base)}, NODE, "7", home=True) is None
 
 
 @pytest.mark.parametrize(("umask", "given"), [("002", "002"), ("027", "027"), (None, "077")])
@@ -265,3 +263,36 @@ def test_sockets_below_it_have_names_that_the_kernel_takes(base: Path, monkeypat
         assert len(made.variables.get("TMPDIR", "")) + 34 <= 107
         made.leave()
     assert len(names) == 4
+
+
+def test_the_next_place_is_taken_where_one_is_full_or_parts_lists_of_paths(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run directory is the last; else a program would use names in /tmp that another user may have taken."""
+    monkeypatch.setattr(caches, "_BASES", (str(tmp_path / "second"),))
+    places = {name: tmp_path / name for name in ("a:b", "first", "second", "run")}
+    for place in places.values():
+        place.mkdir()
+        place.chmod(0o1777)
+    mkdir, full = os.mkdir, {"first"}
+    monkeypatch.setattr(os, "mkdir", lambda path, *mode: mkdir(*(path, *mode) if not any(
+        str(places[each]) in path and path.endswith("/triton") for each in full) else ("/dev/full/x",)))  # fmt: skip
+    for given, used in (("a:b", "second"), ("first", "second"), ("second", "run")):
+        made = caches.prepare({"TMPDIR": str(places[given])}, NODE, "7", str(places["run"]), home=True)
+        assert made is not None
+        assert Path(made.path).parent == places[used]
+        assert Path(made.variables["TRITON_CACHE_DIR"]).is_dir()
+        made.leave()
+        full.add("second") if given == "first" else None
+    assert [*map(os.listdir, places.values())] == [[], [], [], []]
+
+
+def test_what_another_jobs_launcher_has_set_counts_as_not_set(base: Path) -> None:
+    """A job that a program submits outlives that program's job, whose directory is removed at its end."""
+    with job(base) as outer:
+        first = {**outer.variables, "TMPDIR": f"{outer.path}/tmp", "HF_HOME": f"{outer.path}/huggingface"}
+        Path(first["TMPDIR"]).mkdir(exist_ok=True)
+        inner = caches.prepare(first, NODE, "8", home=False)
+        assert inner is not None
+        assert inner.variables == {name: value.replace("+7", "+8") for name, value in first.items()}
+        inner.leave()

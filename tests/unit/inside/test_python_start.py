@@ -111,3 +111,12 @@ def test_what_a_rank_starts_does_not_load_it(
     path = ran([sys.executable, "-c", "import os; print(os.environ['PYTHONPATH'])", *words], env=given).out.strip()
     assert path.split(":") == given["PYTHONPATH"].split(":")[0 if stays else 1 :]
     assert (place in path.split(":")) == stays
+
+
+def test_what_has_a_colon_is_not_in_pythonpath(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the run directory exp-05:14 has, where exp-05 is another user's."""
+    monkeypatch.setattr(python_start, "IMPORT_DIRECTORY", "/runs/exp-05:14/lib/modules")
+    given = {"PYTHONPATH": "/a:/b", "RUNNER_METER": "1"}
+    monkeypatch.setattr(python_start, "START", "/runs/exp-05:14/lib/python_start")
+    assert python_start.variables(given, "env", None)["PYTHONPATH"] == "/a:/b"
+    assert python_start.variables(given, "env", "/tmp/x")["PYTHONPATH"] == "/tmp/x:/a:/b"

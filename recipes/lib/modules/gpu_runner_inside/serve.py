@@ -31,7 +31,7 @@ from tempfile import mkdtemp
 from typing import Any, Container
 
 from gpu_runner_inside.hold import PATIENCE_S, hold
-from gpu_runner_inside.launcher.caches import first_of_people, safe_place, trusted_names, unmapped_user
+from gpu_runner_inside.launcher.caches import first_of_people, safe_places, trusted_names, unmapped_user
 from gpu_runner_inside.launcher.network import free_port, resolve
 
 _POLL_S = 0.5
@@ -241,8 +241,9 @@ class Server:
 
 def _kept(otherwise: Path) -> str:
     """A new directory on the node, its owner's alone, in which the names of kernels' sockets have room (unix(7))."""
-    places = [each for each in (safe_place(os.environ), safe_place({})) if each and len(each) <= _LONGEST_PLACE]
-    return mkdtemp(prefix="serve-", dir=(*places, str(otherwise))[0])
+    places = safe_places((os.environ.get("TMPDIR", ""), "/tmp", "/var/tmp"))
+    place = next((each for each in places if len(each) <= _LONGEST_PLACE), str(otherwise))
+    return mkdtemp(prefix="serve-", dir=place)
 
 
 def _end(number: int, _frame: object) -> None:

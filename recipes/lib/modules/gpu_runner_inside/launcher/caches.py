@@ -20,7 +20,7 @@ import shutil
 import stat
 import tempfile
 from contextlib import suppress
-from typing import AbstractSet, Iterator, Mapping
+from typing import AbstractSet, Iterable, Iterator, Mapping
 
 # Of compilers: many ranks write them at once, which home directories on network file systems do not stand. CUTLASS's
 # else is in /tmp/USER, which another user may have made.
@@ -82,38 +82,37 @@ def apart(env: Mapping[str, str], run_dir: str | None) -> dict[str, str]:
     return {TRACES[0]: os.path.join(run_dir, "nccl", "trace_rank_")}
 
 
-def prepare(env: Mapping[str, str], node: str, job: str, *, home: bool) -> Caches | None:
+def prepare(env: Mapping[str, str], node: str, job: str, run_dir: str | None = None, *, home: bool) -> Caches | None:
     """The caches of this rank; None where every variable is set, or no directory can be made. TMPDIR is set as it is
-    where no other user may write to it; else it is in theirs.
+    where no other user may write to it; else it is in theirs. What another job's launcher has set counts as not set.
 
     Args:
-        node, job: parts of the directory's name. home: the program sees the user's home directory and may use it.
+        node, job: parts of the directory's name. run_dir: where it is, if in no place of the node one can be made.
+        home: the program sees the user's home directory and may use it.
     """
+    given = {name: value for name, value in env.items() if value and f"/{_PREFIX}" not in value}
     own_home = os.path.expanduser("~")
     is_open = os.path.isdir(own_home) and os.stat(own_home).st_mode & 0o002 != 0  # others may have put what is there
     is_writable = os.access(own_home, os.W_OK) and not is_open
     wanted = {**ALWAYS, **(HOME if not home else {} if is_writable else UNWRITABLE)}
-    missing = {name: below for name, below in wanted.items() if not env.get(name)}
-    missing.update({} if _is_closed(env.get("TMPDIR", "")) else TEMPORARY)
+    missing = {name: below for name, below in wanted.items() if name not in given}
+    missing.update({} if _is_closed(given.get("TMPDIR", "")) else TEMPORARY)
     placed = {**HOME, **PLACED}
-    others = {name: below for name, below in {**ALWAYS, **placed}.items() if _is_others(env.get(name, "/"))}
-    if not home:
-        missing.update((name, below) for name, below in placed.items() if not _usable(env.get(name, "/")))
+    others = {name: below for name, below in {**ALWAYS, **placed}.items() if _is_others(given.get(name, "/"))}
+    for name, below in placed.items():
+        if (env.get(name) and name not in given) or not (home or _usable(given.get(name, "/"))):
+            missing[name] = below
     missing = {**({} if home or is_writable else {"HOME": "home"}), **missing, **others}
-    made = directory(env, node, job) if missing else None
+    made = directory(env, node, job, run_dir, missing.values()) if missing else None
     if made is None:
         return None
-    made.of_others = tuple(sorted(others))
-    if len(made.path) > _LONGEST and os.path.isdir(env.get("TMPDIR", "")):
+    if len(made.path) > _LONGEST and os.path.isdir(given.get("TMPDIR", "")):
         missing.pop("TMPDIR", None)
+    made.of_others = tuple(sorted(others))
+    made.variables = {name: os.path.join(made.path, below) if below else made.path for name, below in missing.items()}
     if not home and is_writable:
         with suppress(OSError):
             os.makedirs(os.path.join(own_home, ".keras"), 0o700, exist_ok=True)
-    for name, below in missing.items():
-        place = os.path.join(made.path, below) if below else made.path
-        with suppress(OSError):  # a full disk: no rank fails for a cache
-            os.makedirs(place, 0o700, exist_ok=True)
-            made.variables[name] = place
     if "HOME" in missing and not is_open:
         _link_below(own_home, os.path.join(made.path, "home"))
     return made
@@ -127,22 +126,32 @@ def _link_below(home: str, place: str) -> None:
                 os.symlink(os.path.join(home, name), os.path.join(place, name))
 
 
-def directory(env: Mapping[str, str], node: str, job: str) -> Caches | None:
-    """The directory of the node's ranks alone, with no variables; None where none can be made."""
-    base = safe_place(env)
-    if base is None:
-        return None
+def directory(
+    env: Mapping[str, str], node: str, job: str, run_dir: str | None = None, below: Iterable[str] = ()
+) -> Caches | None:
+    """The directory of the node's ranks alone, others ``below`` it, no variables; in the first place that is not
+    full; None where none can be made.
+    """
     of_node = f"{_PREFIX}{os.geteuid()}-{_plain(node)}+"
-    name = of_node + _plain(job)
-    _sweep(base, of_node, name)
-    found = _opened(base, name)
-    return None if found is None else Caches(*found)
+    for base in safe_places((env.get("TMPDIR", "").partition(f"/{_PREFIX}")[0], *_BASES, run_dir or "")):
+        name = of_node + _plain(job)
+        _sweep(base, of_node, name)
+        if (opened := _opened(base, name)) is None:
+            continue
+        made = Caches(*opened)
+        try:
+            for each in below:
+                os.makedirs(os.path.join(made.path, each), 0o700, exist_ok=True)
+            return made
+        except OSError:
+            made.leave()
+    return None
 
 
 def _plain(text: str) -> str:
     """As part of a name in which "+" separates the node from the job; short, as PBS has the server's name in it."""
     plain = re.sub(r"[^A-Za-z0-9._-]", "_", text)
-    return plain if len(plain) <= 20 else f"{plain[:11]}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+    return plain if len(plain) <= 16 else f"{plain[:7]}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
 def _usable(path: str) -> bool:
@@ -152,22 +161,19 @@ def _usable(path: str) -> bool:
     return os.path.isdir(path) and (path == "/" or os.access(path, os.W_OK | os.X_OK))
 
 
-def safe_place(env: Mapping[str, str]) -> str | None:
-    """The first directory in which no other user can replace what is made there, by its real path: a link of another
-    user may lead elsewhere by then. In a container of an ordinary user, whose root looks like any stranger, TMPDIR's
-    owners must be this user.
+def safe_places(bases: Iterable[str]) -> Iterator[str]:
+    """The directories in which no other user can replace what is made there, by their real paths: links of others may
+    lead elsewhere by then. In a container of an ordinary user, whose root looks like any stranger, owners of others
+    than /tmp and /var/tmp must be this user. None with a colon: it parts PYTHONPATH.
     """
     unknown = unmapped_user()
-    for base in (env.get("TMPDIR", ""), *_BASES):
+    for base in bases:
         with suppress(OSError):
             real = os.path.realpath(base)
             trusted = {0, os.geteuid(), *([unknown] if base in ("/tmp", "/var/tmp") and unknown is not None else [])}
-            safe = (
-                base.startswith("/") and os.path.isdir(real) and all(_is_kept(each, trusted) for each in _upwards(real))
-            )
-            if safe and os.access(real, os.W_OK | os.X_OK):
-                return real
-    return None
+            safe = base.startswith("/") and ":" not in real and os.path.isdir(real)
+            if safe and all(_is_kept(each, trusted) for each in _upwards(real)) and os.access(real, os.W_OK | os.X_OK):
+                yield real
 
 
 def _is_closed(path: str) -> bool:

@@ -238,7 +238,7 @@ class Launch:
     def _private_directory(self) -> str | None:
         """The user's own on this node until the job ends; None where none can be made."""
         if self.caches is None:
-            self.caches = caches.directory(self.env, self.node_name or self.host, self._job())
+            self.caches = caches.directory(self.env, self.node_name or self.host, self._job(), self.options.run_dir)
         return None if self.caches is None else self.caches.path
 
     def _job(self) -> str:
@@ -248,7 +248,7 @@ class Launch:
         if self.options.caches == "shell":
             return {}
         node, home = self.node_name or self.host, self.options.caches == "home"
-        self.caches = caches.prepare(self.env, node, self._job(), home=home)
+        self.caches = caches.prepare(self.env, node, self._job(), self.options.run_dir, home=home)
         made = caches.apart(self.env, self.options.run_dir)
         made.update({} if self.caches is None else self.caches.variables)
         if self.caches is not None and self.caches.of_others and here.local_rank == 0:

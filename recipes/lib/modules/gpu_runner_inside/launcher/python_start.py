@@ -34,11 +34,12 @@ def prepare(directory: str | None) -> str | None:
 
 def variables(env: Mapping[str, str], wireup: str, place: str | None) -> dict[str, str]:
     """What is added to ``env``: ``place``, as of ``prepare``, is first in PYTHONPATH; its sitecustomize imports the one
-    that it hides. ``runner_meter`` is last, so that it hides nothing of the program's.
+    that it hides. ``runner_meter`` is last, so that it hides nothing of the program's. None has a colon: what is
+    before that may be another user's.
     """
     start = place or (START if env.get("RUNNER_METER") else None)
-    path = filter(None, (start, env.get("PYTHONPATH"), IMPORT_DIRECTORY))
-    made = {"PYTHONPATH": os.pathsep.join(path)}
+    ours = [each if each and os.pathsep not in each else None for each in (start, IMPORT_DIRECTORY)]
+    made = {"PYTHONPATH": os.pathsep.join(filter(None, (ours[0], env.get("PYTHONPATH"), ours[1])))}
     if place is not None:
         made["RUNNER_WORLDS"] = place
     if wireup == "own":
