@@ -1508,7 +1508,6 @@ def test_a_cache_that_another_user_put_on_the_node_is_not_used(
     place: Path, tmp: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also by a link; what is not there is made before another one can."""
-    monkeypatch.setattr(caches, "_LONGEST", 1000)
     hers, home = owned(tmp / "hub", CAROL), owned(place / "home", ALICE)
     (tmp / "led").symlink_to(home)
     os.chown(tmp / "led", CAROL, CAROL, follow_symlinks=False)
@@ -1518,7 +1517,7 @@ def test_a_cache_that_another_user_put_on_the_node_is_not_used(
     def of_others(given: Path) -> tuple[str, ...]:
         made = caches.prepare({"TMPDIR": str(tmp / "led"), "TORCH_HOME": str(given)}, "n1", "5", home=True)
         assert made is not None
-        assert made.variables["TMPDIR"] == f"{made.path}/tmp"
+        assert Path(made.variables["TMPDIR"]).parent == home
         assert made.variables.get("TORCH_HOME", "") == (f"{made.path}/torch" if made.of_others else "")
         made.leave()
         return made.of_others

@@ -45,7 +45,7 @@ _NO_SECRET = re.compile(
 )
 _DAYS = 7
 _RANDOM = r"(?<=/)tmp[._]?\w{6,12}(?=[/\0]|\Z)|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"  # of mktemp, uuidgen
-_OF_A_NODE = "gpu-runner-cache-[^/]*"  # launcher.caches; a job number below 1000 alone is not masked
+_OF_A_NODE = "gpu-runner-(cache|tmp)-[^/]*"  # launcher.caches; a job number below 1000 alone is not masked
 # Among arguments.
 _NAME = (
     r"(?<=[-_.+\0])(?i:(wandb|run|exp(eriment)?|job)[-_.](name|id|dir|group)|(out(put)?|log(ging)?|save)[-_.]?dir)"
@@ -135,7 +135,7 @@ def collected(directory: str | None, given: Mapping[str, str]) -> dict[str, Any]
     """
     made: dict[str, Any] = {"given": given, "variables": {}, "cpus": len(os.sched_getaffinity(0))}
     made.update(read={}, written=[], modules={}, installed={})
-    names = os.listdir(directory) if directory is not None else []
+    names = os.listdir(directory) if directory is not None and os.path.isdir(directory) else []
     every = [_read(os.path.join(directory or "", name)) for name in names if name.startswith(_LEFT)]
     has_figure = any(each.get("measured") for each in every)
     for each in every:

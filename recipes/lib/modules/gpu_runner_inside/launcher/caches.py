@@ -12,7 +12,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import grp
-import hashlib
 import os
 import pwd
 import re
@@ -34,9 +33,9 @@ ALWAYS = {
 # another user may have made, or have led elsewhere. The second name is that of newer ones, which know both.
 TRACES = ("TORCH_NCCL_DEBUG_INFO_TEMP_FILE", "TORCH_FR_DUMP_TEMP_FILE")
 # Of all programs that ask for a directory for temporary files, and have code there by a fixed name (torch: inductor,
-# quack; TensorFlow Hub).
+# quack; TensorFlow Hub). The directory of caches has a link of this name to it: its own is short, as those of sockets
+# have at most 107 bytes, of which Ray needs 65 below it.
 TEMPORARY = {"TMPDIR": "tmp"}
-_LONGEST = 69  # so that sockets below ``tmp`` (multiprocessing's, torch's: 34 bytes) have names of at most 107
 # Keras else has its settings, models and data sets in /tmp/.keras where it may not write to the home directory; its
 # older kind, tf_keras, has data sets there also where there is no ~/.keras, whatever KERAS_HOME says.
 # W&B looks in /tmp/.config/wandb then for the host that its key is sent to.
@@ -51,8 +50,10 @@ PLACED = {
     "HF_DATASETS_CACHE": "huggingface/datasets",
     "TORCH_HOME": "torch",
     "TFHUB_CACHE_DIR": "tfhub",
+    "NUMBA_CACHE_DIR": "numba",
 }
-_PREFIX = "gpu-runner-cache-"
+_PREFIX, _TEMPORARY = "gpu-runner-cache-", "gpu-runner-tmp-"
+_OF_A_JOB = re.compile(f"/({_PREFIX}|{_TEMPORARY})")
 _BASES = ("/tmp", "/var/tmp")  # after TMPDIR
 
 
@@ -90,13 +91,14 @@ def prepare(env: Mapping[str, str], node: str, job: str, run_dir: str | None = N
         node, job: parts of the directory's name. run_dir: where it is, if in no place of the node one can be made.
         home: the program sees the user's home directory and may use it.
     """
-    given = {name: value for name, value in env.items() if value and f"/{_PREFIX}" not in value}
+    given = {name: value for name, value in env.items() if value and not _OF_A_JOB.search(value)}
     own_home = os.path.expanduser("~")
     is_open = os.path.isdir(own_home) and os.stat(own_home).st_mode & 0o002 != 0  # others may have put what is there
     is_writable = os.access(own_home, os.W_OK) and not is_open
     wanted = {**ALWAYS, **(HOME if not home else {} if is_writable else UNWRITABLE)}
     missing = {name: below for name, below in wanted.items() if name not in given}
-    missing.update({} if _is_closed(given.get("TMPDIR", "")) else TEMPORARY)
+    temporary = given.get("TMPDIR", "")
+    missing.update({} if _is_closed(temporary) and _has_room(temporary) else TEMPORARY)
     placed = {**HOME, **PLACED}
     others = {name: below for name, below in {**ALWAYS, **placed}.items() if _is_others(given.get(name, "/"))}
     for name, below in placed.items():
@@ -106,10 +108,12 @@ def prepare(env: Mapping[str, str], node: str, job: str, run_dir: str | None = N
     made = directory(env, node, job, run_dir, missing.values()) if missing else None
     if made is None:
         return None
-    if len(made.path) > _LONGEST and os.path.isdir(given.get("TMPDIR", "")):
-        missing.pop("TMPDIR", None)
-    made.of_others = tuple(sorted(others))
     made.variables = {name: os.path.join(made.path, below) if below else made.path for name, below in missing.items()}
+    if "TMPDIR" in missing:
+        made.variables["TMPDIR"] = os.path.realpath(made.variables["TMPDIR"])
+    made.of_others = tuple(sorted(others))
+    if temporary and not made.path.startswith(os.path.join(os.path.realpath(temporary), "")):
+        made.of_others += ("TMPDIR",)
     if not home and is_writable:
         with suppress(OSError):
             os.makedirs(os.path.join(own_home, ".keras"), 0o700, exist_ok=True)
@@ -133,7 +137,7 @@ def directory(
     full; None where none can be made.
     """
     of_node = f"{_PREFIX}{os.geteuid()}-{_plain(node)}+"
-    for base in safe_places((env.get("TMPDIR", "").partition(f"/{_PREFIX}")[0], *_BASES, run_dir or "")):
+    for base in safe_places((_OF_A_JOB.split(env.get("TMPDIR", ""))[0], *_BASES, run_dir or "")):
         name = of_node + _plain(job)
         _sweep(base, of_node, name)
         if (opened := _opened(base, name)) is None:
@@ -141,17 +145,41 @@ def directory(
         made = Caches(*opened)
         try:
             for each in below:
-                os.makedirs(os.path.join(made.path, each), 0o700, exist_ok=True)
-            return made
+                if each == TEMPORARY["TMPDIR"]:
+                    _make_temporary(base, os.path.join(made.path, each))
+                else:
+                    os.makedirs(os.path.join(made.path, each), 0o700, exist_ok=True)
+            if _has_room(made.path):
+                return made
         except OSError:
-            made.leave()
+            pass
+        made.leave()
     return None
 
 
+def _make_temporary(base: str, link: str) -> None:
+    """The directory of TMPDIR, and the link to it, by which all ranks know it, and it is removed. Raises OSError."""
+    if os.path.isdir(link):
+        return
+    place = tempfile.mkdtemp(prefix=_TEMPORARY, dir=base)
+    try:
+        os.symlink(place, link)
+    except OSError as error:
+        os.rmdir(place)
+        if not isinstance(error, FileExistsError):  # another rank was first
+            raise
+
+
+def _has_room(path: str) -> bool:
+    """Whether a file can be written there, as ``tempfile`` asks it; else it takes another place."""
+    with suppress(OSError), tempfile.TemporaryFile(dir=path, buffering=0) as file:
+        return file.write(b"\0" * 4096) == 4096
+    return False
+
+
 def _plain(text: str) -> str:
-    """As part of a name in which "+" separates the node from the job; short, as PBS has the server's name in it."""
-    plain = re.sub(r"[^A-Za-z0-9._-]", "_", text)
-    return plain if len(plain) <= 16 else f"{plain[:7]}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+    """As part of a name in which "+" separates the node from the job."""
+    return re.sub(r"[^A-Za-z0-9._-]", "_", text)[:100]
 
 
 def _usable(path: str) -> bool:
@@ -352,8 +380,22 @@ def _remove_unused(path: str, handle: int) -> None:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         return
-    if _names(path, handle):
+    if _names(path, handle) and not _has_mounts(path):
+        with suppress(OSError):
+            temporary = os.readlink(os.path.join(path, TEMPORARY["TMPDIR"]))
+            if _has_mounts(temporary):
+                return
+            if (own := _own(temporary)) is not None:
+                os.close(own)
+                shutil.rmtree(temporary, ignore_errors=True)
         shutil.rmtree(path, ignore_errors=True)  # which follows no link
+
+
+def _has_mounts(path: str) -> bool:
+    """Whether a program has left file systems mounted there: what is on them is no cache."""
+    with suppress(OSError), open("/proc/self/mountinfo", "rb") as file:
+        return any(line.split()[4].startswith(os.fsencode(path) + b"/") for line in file)
+    return False
 
 
 def _names(path: str, handle: int) -> bool:

@@ -90,9 +90,13 @@ class Launch:
         options = self.options
         if options.leave_together is not None and status == 0 and self.here is not None and options.run_dir is not None:
             departure.run_in_parallel(options.run_dir, self.here, options.leave_together or math.inf)
+        self._leave()
+        return status
+
+    def _leave(self) -> None:
         if self.caches is not None:
             self.caches.leave()
-        return status
+            self.caches = None
 
     def _run(self) -> program.Ended:
         options = self.options
@@ -384,6 +388,8 @@ class Launch:
             "error": None if error is None else error.code,
             "message": "" if error is None else str(error),
         }
+        if self.options.leave_together is not None and status == 0:
+            self._leave()  # with the last record, the image may go away
         try:
             records.write(records.rank_record(self.options.run_dir, self.rank, "exit"), "exit", fields)
         except OSError as failure:
