@@ -257,7 +257,7 @@ class Launch:
         made.update({} if self.caches is None else self.caches.variables)
         if self.caches is not None and self.caches.of_others and here.local_rank == 0:
             self._say(
-                f"note: {', '.join(self.caches.of_others)}: a directory of the job's own instead, as others may have put "
+                f"note: {', '.join(self.caches.of_others)}: a directory of the job's own, as others may have put "
                 f"on {self.host} what is there, or it has no room; RUNNER_TRUST=NAME trusts them"
             )
         if here.rank == 0 and self.caches is not None and not caches.HOME.keys().isdisjoint(made):
