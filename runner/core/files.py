@@ -508,11 +508,12 @@ def replacement(path: Path) -> Iterator[Path]:
 
 
 def write(path: Path, content: bytes, *, mode: int | None = None) -> None:
-    """Replace the content of a file; its directory exists. ``mode``: permissions; None leaves them to the umask. Raises
-    OSError: as ``replacement``.
+    """Replace the content of a file; its directory exists. ``mode``: permissions; None leaves to the umask who may read
+    it, and no other may write to it (a directory's default ACL comes in the umask's place, acl(5)). Raises OSError: as
+    ``replacement``.
     """
     with replacement(path) as temporary:
-        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666 if mode is None else PRIVATE)
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644 if mode is None else PRIVATE)
         with os.fdopen(handle, "wb") as file:
             if mode is not None:
                 os.fchmod(handle, mode)

@@ -123,7 +123,8 @@ def may_remove(path: Path) -> bool:
 
 
 def share(path: Path, store: Path) -> None:
-    """Let those who may write to the store read this file of the caller's, or write to this directory of it.
+    """Let those who may write to the store read this file of the caller's, not write to it, whatever the store's default
+    ACL says; or write to this directory of it.
 
     In a store that only its owner writes to, permissions are left to the umask.
     """
@@ -142,7 +143,7 @@ def share(path: Path, store: Path) -> None:
                 with suppress(OSError):  # not a group of the caller's
                     os.fchown(handle, -1, above.st_gid)
             mode = stat.S_IMODE(above.st_mode)
-            os.fchmod(handle, mode if is_directory else stat.S_IMODE(own.st_mode) | mode & 0o044)
+            os.fchmod(handle, mode if is_directory else stat.S_IMODE(own.st_mode) & ~0o022 | mode & 0o044)
         finally:
             os.close(handle)
 

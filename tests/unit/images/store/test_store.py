@@ -311,6 +311,7 @@ def test_what_another_member_exchanges_for_a_new_file_is_not_opened_to_others(
     monkeypatch.setattr(owners, "share", exchanged)
     with store.partial("k", shared) as made:
         made.write_bytes(b"hsqs")
+        made.chmod(0o666)  # as by a default ACL
         image = store.publish(made, StoredImage(path=shared / "x.sqsh", reference=NAME, digest=DIGEST))
     assert opened == []
     assert store.lookup(NAME, shared) == image
