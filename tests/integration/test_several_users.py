@@ -176,6 +176,21 @@ def test_a_store_that_anybody_could_make_has_no_owner_to_believe(place: Path) ->
     assert run_as(ALICE, pruned, target) == [], "it is hers by its own name"
 
 
+def test_a_store_that_a_user_beside_its_owner_may_exchange_is_not_used(place: Path) -> None:
+    target, closed = store_of(place, BOB, 0o755), owned(place / "closed", CAROL)
+    path = run_as(BOB, convert, image(place), target)[1]
+    run_as(CAROL, os.symlink, target, closed / "link")
+    assert [run_as(ALICE, looked_up, name, at) for at in (target, closed / "link") for name in NAMES] == [
+        *[(path, "")] * 2, (closed / "link" / path.name, f"user {BOB}"), None,
+    ], "she may lead it elsewhere"  # fmt: skip
+    os.chown(target, ALICE, ALICE)
+    for at in (closed / "link", owned(closed / "hers", ALICE, 0o777)):
+        refused = outcome_as(ALICE, convert, image(place), at)
+        assert f"below {closed}, which is user {CAROL}'s" in refused.what
+        assert f"RUNNER_TRUST={CAROL}" in refused.fix
+    assert "the image store is" in outcome_as(ALICE, verified, closed / "link").what
+
+
 def test_an_archive_of_another_user_names_nothing_but_itself(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RUNNER_STORE", str(store_of(place, ALICE, 0o755)))
 
