@@ -417,8 +417,8 @@ def test_what_a_stranger_puts_under_a_dead_processs_name_is_not_removed(place: P
         os.chown(target / f".{name}~{dead}/results/thesis", ALICE, ALICE)
     for key in (None, "k"):
         run_as(ALICE, store.sweep, key, target)
-        assert sorted(each.name[:2] for each in target.glob(".*")) == [".k", ".l"]
-    assert len([*target.rglob("thesis")]) == 2
+        assert sorted(each.name[:2] for each in target.glob(".*")) == [".k", ".l", ".m"]
+    assert len([*target.rglob("thesis")]) == 3
 
 
 @pytest.fixture

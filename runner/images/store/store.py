@@ -47,6 +47,7 @@ from runner.images.store.stored_image import (
 )
 
 _NAMES = "refs"
+_IN_THE_MAKING = "image"
 _LARGEST = 1 << 16  # bytes of a reference file; a stranger's may be a hole of terabytes
 _FILE_NAME = re.compile(r"[A-Za-z0-9+_-][A-Za-z0-9.+_-]{0,254}")  # as ``file_name`` makes them
 
@@ -134,7 +135,7 @@ def partial(key: str, store: Path) -> Iterator[Path]:
         if about.st_uid != os.geteuid() or about.st_mode & 0o077 or any(at.iterdir()):
             raise InfrastructureError("another user has put a directory in the place of ours", where=str(own))
         try:
-            yield at / "image"
+            yield at / _IN_THE_MAKING
         finally:
             with suppress(OSError):
                 for each in at.iterdir():
@@ -150,8 +151,8 @@ def partial(key: str, store: Path) -> Iterator[Path]:
 
 def sweep(key: str | None, store: Path) -> None:
     """Remove what killed conversions of this user left: all of this key, whose lease is held, and files of dead
-    processes. What another user puts under such a name may hold what this one has elsewhere; no other may enter what is
-    ours (``partial``).
+    processes. What another user puts or renames to there may be what this one has elsewhere: no other may enter what is
+    ours, and only what ``partial`` makes is removed from it.
     """
     # The lease on the key, or one user's own (``lease.leased``).
     lease = re.compile(re.escape(f".{key}.claim") + r"(\.[0-9]+)?")
@@ -163,9 +164,22 @@ def sweep(key: str | None, store: Path) -> None:
                 if about.st_uid != os.geteuid() or (stat.S_ISDIR(about.st_mode) and about.st_mode & 0o077):
                     continue
                 if stat.S_ISDIR(about.st_mode):
-                    shutil.rmtree(path)
+                    _remove_partial(path)
                 else:
                     path.unlink(missing_ok=True)
+
+
+def _remove_partial(directory: Path) -> None:
+    """Remove what a process left that ended in ``partial``. Raises OSError: something else is there, too."""
+    mark = files.temporary_owner(directory).rpartition(".")[0]
+    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        for each in Path(f"/proc/self/fd/{handle}").iterdir():
+            if each.name == _IN_THE_MAKING or (mark and mark in each.name):
+                each.rmdir() if each.is_dir() and not each.is_symlink() else each.unlink()
+    finally:
+        os.close(handle)
+    directory.rmdir()
 
 
 def publish(made: Path, image: StoredImage) -> StoredImage:

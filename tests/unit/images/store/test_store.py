@@ -97,8 +97,16 @@ def test_a_sweep_takes_what_the_dead_left_and_nothing_else(tmp_path: Path) -> No
     fixed = f".k1.partial~{dead}.0"
     (tmp_path / fixed).mkdir(mode=0o700)
     (tmp_path / fixed / "image").touch()
+    (tmp_path / fixed / f".abc~{dead}.1").touch()
+    emptied = f".k4.partial~{dead}.0"
+    (tmp_path / emptied / "image").mkdir(parents=True)
+    (tmp_path / emptied).chmod(0o700)
+    private = f".k5.partial~{dead}.0"
+    (tmp_path / private).mkdir(mode=0o700)
+    (tmp_path / private / "paper~draft").touch()
     store.sweep("k1", tmp_path)
-    assert {path.name for path in tmp_path.rglob(".*")} == {renamed, *(Path(name).name for name in kept)}
+    assert {path.name for path in tmp_path.rglob(".*")} == {renamed, private, *(Path(name).name for name in kept)}
+    assert (tmp_path / private / "paper~draft").exists(), "another user may rename what this one has there"
     assert (tmp_path / renamed / "results").exists(), "what others may enter was not made under this name"
     assert store.lookup(DIGEST, tmp_path) == image
 
