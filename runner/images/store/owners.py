@@ -125,8 +125,8 @@ def may_remove(path: Path) -> bool:
 
 
 def share(path: Path, store: Path) -> None:
-    """Let those who may write to the store read this file of the caller's, not write to it, whatever the store's default
-    ACL says; or write to this directory of it.
+    """Let those who may write to the store read this file of the caller's, or write to this directory of it; not to the
+    file, whatever the store's default ACL says.
 
     In a store that only its owner writes to, permissions are left to the umask.
     """

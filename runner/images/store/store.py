@@ -3,8 +3,8 @@
     DIR/NAME-DIGEST-SUM.sqsh        the image; a name stands for these bytes for ever (SUM: of its SHA-256)
     DIR/NAME-DIGEST-SUM.sqsh.json   its sidecar: what it is and where it comes from
     DIR/NAME-DIGEST-SUM.sif ...     the same for Apptainer and Singularity
-    DIR/refs/HASH                   name of the file that a reference, digest or key stands for, one small file each
-                                    and form; its time is when the name's source last confirmed it
+    DIR/refs/HASH                   name and SHA-256 of the file that a reference, digest or key stands for, one small
+                                    file each and form; its time is when the name's source last confirmed it
     DIR/refs/HASH.UID               the same as that user has it, where HASH is another user's
     DIR/refs.UID/HASH               the same where others may write to DIR, and refs is a stranger's
     DIR/.KEY.claim  DIR/.*~MARK     the lock of a conversion; what is being written, and by which process
@@ -247,11 +247,12 @@ def remove(path: Path) -> None:
 
 def _by_name(name: str, store: Path, form: Form, *, vouched: bool) -> tuple[StoredImage | None, str]:
     for ref, whose in _existing_names(name, store, form, vouched=vouched):
-        file, written_for = _read_name(ref)
+        file, written_for, checksum = _read_name(ref)
         image = read_sidecar(store / file) if file else None
-        if image is None or (written_for not in ("", name) and not vouched):
+        # A stranger may bring both from a store of theirs, where this user made them for other images.
+        if image is None or checksum not in ("", image.sha256) or (written_for not in ("", name) and not vouched):
             continue
-        known = (written_for, image.digest, image.origin, image.key)
+        known = (image.digest, image.origin, image.key, *([written_for] if checksum else ()))
         if vouched and (stranger(image) or name not in known):
             continue  # any user can give this name to any file, but not in the name of those who are believed
         return image, stranger(image) or whose
@@ -328,23 +329,23 @@ def _existing_names(name: str, store: Path, form: Form, *, vouched: bool) -> tup
     return tuple((path, whose) for believed, _, path, whose in sorted(refs, reverse=True) if believed or not vouched)
 
 
-def _read_name(ref: Path) -> tuple[str, str]:
-    """The name of the image file that a reference file holds, and the name for which (empty in files of earlier
-    versions); both empty where it holds none.
+def _read_name(ref: Path) -> tuple[str, str, str]:
+    """The name of the image file that a reference file holds, the name for which, and the image's SHA-256 (both empty
+    in files of earlier versions); all empty where it holds none.
     """
     try:
         raw = files.read_bytes(ref, _LARGEST)
-        file, _, name = raw.removesuffix(b"\n").decode("utf-8", "replace").partition("\n")
+        file, name, checksum, *_ = [*raw.decode("utf-8", "replace").split("\n"), "", ""]
     except (FileNotFoundError, NotADirectoryError, files.UnusableFileError):
-        return "", ""
+        return "", "", ""
     except OSError as error:
         raise unreadable(ref, error) from error
-    return (file, name) if _FILE_NAME.fullmatch(file) else ("", "")
+    return (file, name, checksum) if _FILE_NAME.fullmatch(file) else ("", "", "")
 
 
 def refer(name: str, image: StoredImage) -> Path:
     """Let ``name`` (a reference, digest or key) stand for this image from now on; returns the file that says so."""
-    content = f"{image.path.name}\n{name}\n".encode()
+    content = f"{image.path.name}\n{name}\n{image.sha256}\n".encode()
     store = image.path.parent
     # The file for all, unless it is another user's.
     shared = _made_directory_of_names(store) / _file_of_name(name, form_of(image.path))

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import msgspec
 import pytest
 
 from runner.cli.importer import command as importer
@@ -109,6 +110,23 @@ def test_a_sweep_takes_what_the_dead_left_and_nothing_else(tmp_path: Path) -> No
     assert (tmp_path / private / "paper~draft").exists(), "another user may rename what this one has there"
     assert (tmp_path / renamed / "results").exists(), "what others may enter was not made under this name"
     assert store.lookup(DIGEST, tmp_path) == image
+
+
+def test_names_that_were_moved_here_from_another_store_stand_for_no_other_image(tmp_path: Path) -> None:
+    """As a stranger can move what this user has in a store of theirs: it is still this user's."""
+    good, evil = put(tmp_path), published(b"hsqs-evil", tmp_path, "x:evil", "f")
+    index = "sha256:" + "1" * 64  # of several platforms: only the name's file has it
+    store.confirm(index, good)
+    names = (NAME, DIGEST, index)
+    assert [store.lookup(name, tmp_path) for name in names] == [good] * 3
+    (tmp_path / "refs" / key_of(index)).write_text(f"{good.path.name}\n{index}\n")
+    assert store.lookup(index, tmp_path) is None, "an earlier version's says not which bytes it means"
+    store.confirm(index, good)
+    for path in (evil.path, stored_image.sidecar_path(evil.path)):
+        path.rename(tmp_path / path.name.replace(evil.path.name, good.path.name))
+    assert store.lookup(str(good.path)) == msgspec.structs.replace(evil, path=good.path)
+    assert [store.lookup(name, tmp_path) for name in names] == [None] * 3
+    assert store.by_key(good.key, tmp_path) is None
 
 
 def test_an_image_is_removed_with_all_its_names(tmp_path: Path) -> None:
