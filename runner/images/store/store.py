@@ -247,8 +247,13 @@ def remove(path: Path) -> None:
 
 def _by_name(name: str, store: Path, form: Form, *, vouched: bool) -> tuple[StoredImage | None, str]:
     for ref, whose in _existing_names(name, store, form, vouched=vouched):
-        file, written_for, checksum = _read_name(ref)
-        image = read_sidecar(store / file) if file else None
+        try:
+            file, written_for, checksum = _read_name(ref)
+            image = read_sidecar(store / file) if file else None
+        except InfrastructureError:
+            if not whose:
+                raise
+            continue  # a stranger's that is closed, or no sidecar
         # A stranger may bring both from a store of theirs, where this user made them for other images.
         if image is None or checksum not in ("", image.sha256) or (written_for not in ("", name) and not vouched):
             continue

@@ -226,6 +226,14 @@ def test_a_strangers_name_for_an_image_that_is_believed_is_a_strangers(
 
 
 @AS_ROOT
+def test_a_strangers_closed_sidecar_takes_no_name_away(shared: Path) -> None:
+    image = member(ALICE, put, shared)
+    stored_image.sidecar_path(image.path).chmod(0)
+    assert member(BOB, store.lookup, NAME, shared) is None
+    assert "cannot be read" in outcome_as(ALICE, store.lookup, NAME, shared).what, "it is her own"
+
+
+@AS_ROOT
 def test_what_is_not_there_while_its_owner_is_looked_at_is_believed_of_no_one(tmp_path: Path) -> None:
     """A stranger takes a file away for that moment, or what a link of theirs leads to."""
     image = put(tmp_path)
