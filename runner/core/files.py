@@ -60,15 +60,25 @@ def exchangeable_by(directory: Path, *, new: bool = False, used: bool = False) -
     ``directory``, too, where it is only ``used``, as a file. What is not there, another user may have taken away for
     this moment, unless it is ``new``: then it will be this user's, who asks again once it is.
     """
+    return next(_exchangers(directory, new=new, used=used), "")
+
+
+def led_by(directory: Path, owner: int) -> str:
+    """The same of what is a user's there who is neither trusted nor the ``owner`` of the directory."""
+    return next((whose for whose in _exchangers(directory) if user_of(whose) not in ("", str(owner))), "")
+
+
+def _exchangers(directory: Path, *, new: bool = False, used: bool = False) -> Iterator[str]:
     try:
         real = directory.resolve()
         on_the_way = {each: _looked_at(each) for each in (real, *real.parents, *reversed(_way(directory)))}
     except (OSError, RuntimeError) as error:  # as where a link leads to a name that is too long, or to itself
-        return f"not to be looked at ({getattr(error, 'strerror', 'its links lead in circles')})"
+        yield f"not to be looked at ({getattr(error, 'strerror', 'its links lead in circles')})"
+        return
     for each, looked_at in on_the_way.items():
         if looked_at is None:
             if not new:
-                return "not there any more"
+                yield "not there any more"
             continue
         status, above = looked_at
         is_link, whose = stat.S_ISLNK(status.st_mode), ""
@@ -80,8 +90,7 @@ def exchangeable_by(directory: Path, *, new: bool = False, used: bool = False) -
         if not whose and others_write and not is_link and not status.st_mode & stat.S_ISVTX:
             whose = f"{open_to(status)} (no sticky bit)"
         if whose:
-            return whose if each == real else f"{'behind' if is_link else 'below'} {each}, which is {whose}"
-    return ""
+            yield whose if each == real else f"{'behind' if is_link else 'below'} {each}, which is {whose}"
 
 
 def open_to(status: os.stat_result) -> str:
@@ -509,11 +518,12 @@ def replacement(path: Path) -> Iterator[Path]:
 
 
 def write(path: Path, content: bytes, *, mode: int | None = None) -> None:
-    """Replace the content of a file; its directory exists. ``mode``: permissions; None leaves them to the umask. Raises
-    OSError: as ``replacement``.
+    """Replace the content of a file; its directory exists. ``mode``: permissions; None leaves to the umask who may read
+    it, and no other may write to it (a directory's default ACL comes in the umask's place, acl(5)). Raises OSError: as
+    ``replacement``.
     """
     with replacement(path) as temporary:
-        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666 if mode is None else PRIVATE)
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644 if mode is None else PRIVATE)
         with os.fdopen(handle, "wb") as file:
             if mode is not None:
                 os.fchmod(handle, mode)

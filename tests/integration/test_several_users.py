@@ -163,7 +163,10 @@ def test_a_store_that_anybody_could_make_has_no_owner_to_believe(place: Path) ->
     place.chmod(0o1777)
     assert both(target) == [(path, others), None]
     hers = owned(place / "open to all", CAROL, 0o1777)
-    own = run_as(ALICE, convert, image(place), hers)[1]
+    source, lines = image(place), list[str]()
+    progress: Any = SimpleNamespace(step=lambda *_: None, moved=lambda *_: None, line=lines.append)
+    own, [line, *_] = run_as(ALICE, lambda: (convert_source(source, progress, store_dir=hers).image.path, lines))
+    assert "no digest is believed" in line
     assert both(hers) == [(own, others), None], "who made the store may exchange it"
     os.chown(target, CAROL, GROUP)
     assert both(target) == [(path, others), None], "which may have its group from another place"
@@ -174,6 +177,21 @@ def test_a_store_that_anybody_could_make_has_no_owner_to_believe(place: Path) ->
     for change in (pruned, verified):
         assert "the image store is" in outcome_as(ALICE, change, shared / "link").what
     assert run_as(ALICE, pruned, target) == [], "it is hers by its own name"
+
+
+def test_a_store_that_a_user_beside_its_owner_may_exchange_is_not_used(place: Path) -> None:
+    target, closed = store_of(place, BOB, 0o755), owned(place / "closed", CAROL)
+    path = run_as(BOB, convert, image(place), target)[1]
+    run_as(CAROL, os.symlink, target, closed / "link")
+    assert [run_as(ALICE, looked_up, name, at) for at in (target, closed / "link") for name in NAMES] == [
+        *[(path, "")] * 2, (closed / "link" / path.name, f"user {BOB}"), None,
+    ], "she may lead it elsewhere"  # fmt: skip
+    os.chown(target, ALICE, ALICE)
+    for at in (closed / "link", owned(closed / "hers", ALICE, 0o777)):
+        refused = outcome_as(ALICE, convert, image(place), at)
+        assert f"below {closed}, which is user {CAROL}'s" in refused.what
+        assert f"RUNNER_TRUST={CAROL}" in refused.fix
+    assert "the image store is" in outcome_as(ALICE, verified, closed / "link").what
 
 
 def test_an_archive_of_another_user_names_nothing_but_itself(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -402,8 +420,8 @@ def test_what_a_stranger_puts_under_a_dead_processs_name_is_not_removed(place: P
         os.chown(target / f".{name}~{dead}/results/thesis", ALICE, ALICE)
     for key in (None, "k"):
         run_as(ALICE, store.sweep, key, target)
-        assert sorted(each.name[:2] for each in target.glob(".*")) == [".k", ".l"]
-    assert len([*target.rglob("thesis")]) == 2
+        assert sorted(each.name[:2] for each in target.glob(".*")) == [".k", ".l", ".m"]
+    assert len([*target.rglob("thesis")]) == 3
 
 
 @pytest.fixture

@@ -104,6 +104,8 @@ def publish(
         return done
     paths.ensure_directory(target)
     store.check_writable(target)
+    if not owners.believed_users(target):
+        progress.line("note: another user may exchange all of this image store; no digest is believed there")
     with leased(lease, progress.step, holders=owners.believed_users(target)):
         store.sweep(key, target)
         if (done := kept()) is not None:

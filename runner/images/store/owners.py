@@ -44,8 +44,8 @@ def others_write(store: Path) -> bool:
 
 
 def believed_users(store: Path) -> frozenset[int]:
-    """The caller, root and the store's owner; none, where anybody could have made it. Raises OSError; RefusedError:
-    as ``believed``.
+    """The caller, root and the store's owner; none, where anybody could have made it, or a user beside these may
+    exchange it. Raises OSError; RefusedError: as ``believed``.
     """
     return _believed_in(store, store.stat().st_uid, os.geteuid())
 
@@ -74,8 +74,10 @@ def opened(store: Path) -> Iterator[Path | None]:
         raise unreadable(store, error) from error
     at = f"/proc/{os.getpid()}/fd/{handle}"
     try:
-        if os.fstat(handle).st_uid in (0, os.geteuid()) and files.may_be_strangers(store):
-            raise _exchangeable(store)  # after it was opened: what leads there may come and go
+        owner = os.fstat(handle).st_uid  # after it was opened: what leads there may come and go
+        whose = files.led_by(store, owner)
+        if owner in (0, os.geteuid()) and (whose or files.may_be_strangers(store)):
+            raise _exchangeable(store, whose)
         yield Path(at)
     except RunnerError as error:
         error.where = error.where.replace(at, str(store))
@@ -123,7 +125,8 @@ def may_remove(path: Path) -> bool:
 
 
 def share(path: Path, store: Path) -> None:
-    """Let those who may write to the store read this file of the caller's, or write to this directory of it.
+    """Let those who may write to the store read this file of the caller's, or write to this directory of it; not to the
+    file, whatever the store's default ACL says.
 
     In a store that only its owner writes to, permissions are left to the umask.
     """
@@ -142,7 +145,7 @@ def share(path: Path, store: Path) -> None:
                 with suppress(OSError):  # not a group of the caller's
                     os.fchown(handle, -1, above.st_gid)
             mode = stat.S_IMODE(above.st_mode)
-            os.fchmod(handle, mode if is_directory else stat.S_IMODE(own.st_mode) | mode & 0o044)
+            os.fchmod(handle, mode if is_directory else stat.S_IMODE(own.st_mode) & ~0o022 | mode & 0o044)
         finally:
             os.close(handle)
 
@@ -157,20 +160,21 @@ def user(uid: int) -> str:
 
 @lru_cache
 def _believed_in(store: Path, owner: int, user: int) -> frozenset[int]:
+    whose = files.led_by(store, owner)
     if owner in (0, user):
-        if files.is_first_come(store):
-            raise _exchangeable(store)
+        if whose or files.is_first_come(store):
+            raise _exchangeable(store, whose)
         return frozenset((user, 0))
     # In a container of an ordinary user, the store's owner and any stranger look the same.
     if owner == files.unmapped_user():
         return frozenset((user, 0))
     # A stranger may exchange all that is in his store, at any time: this user's files, too.
-    return frozenset() if files.may_be_strangers(store) else frozenset((user, 0, owner))
+    return frozenset() if whose or files.may_be_strangers(store) else frozenset((user, 0, owner))
 
 
-def _exchangeable(store: Path) -> RefusedError:
-    whose = ""
+def _exchangeable(store: Path, whose: str) -> RefusedError:
     with suppress(OSError):  # what leads there has gone by now
-        whose = files.exchangeable_by(store)
+        whose = whose or files.exchangeable_by(store)
     what = f"the image store is {whose or 'where others made a directory'}: another user could exchange all of it"
-    return RefusedError(what, where=str(store), fix="name another store, by --store DIR or RUNNER_STORE")
+    fix = f"name another store, by --store DIR or RUNNER_STORE{whose and f'; {files.way_out(store, whose)}'}"
+    return RefusedError(what, where=str(store), fix=fix)

@@ -3,8 +3,8 @@
     DIR/NAME-DIGEST-SUM.sqsh        the image; a name stands for these bytes for ever (SUM: of its SHA-256)
     DIR/NAME-DIGEST-SUM.sqsh.json   its sidecar: what it is and where it comes from
     DIR/NAME-DIGEST-SUM.sif ...     the same for Apptainer and Singularity
-    DIR/refs/HASH                   name of the file that a reference, digest or key stands for, one small file each
-                                    and form; its time is when the name's source last confirmed it
+    DIR/refs/HASH                   name and SHA-256 of the file that a reference, digest or key stands for, one small
+                                    file each and form; its time is when the name's source last confirmed it
     DIR/refs/HASH.UID               the same as that user has it, where HASH is another user's
     DIR/refs.UID/HASH               the same where others may write to DIR, and refs is a stranger's
     DIR/.KEY.claim  DIR/.*~MARK     the lock of a conversion; what is being written, and by which process
@@ -47,6 +47,7 @@ from runner.images.store.stored_image import (
 )
 
 _NAMES = "refs"
+_IN_THE_MAKING = "image"
 _LARGEST = 1 << 16  # bytes of a reference file; a stranger's may be a hole of terabytes
 _FILE_NAME = re.compile(r"[A-Za-z0-9+_-][A-Za-z0-9.+_-]{0,254}")  # as ``file_name`` makes them
 
@@ -134,7 +135,7 @@ def partial(key: str, store: Path) -> Iterator[Path]:
         if about.st_uid != os.geteuid() or about.st_mode & 0o077 or any(at.iterdir()):
             raise InfrastructureError("another user has put a directory in the place of ours", where=str(own))
         try:
-            yield at / "image"
+            yield at / _IN_THE_MAKING
         finally:
             with suppress(OSError):
                 for each in at.iterdir():
@@ -150,8 +151,8 @@ def partial(key: str, store: Path) -> Iterator[Path]:
 
 def sweep(key: str | None, store: Path) -> None:
     """Remove what killed conversions of this user left: all of this key, whose lease is held, and files of dead
-    processes. What another user puts under such a name may hold what this one has elsewhere; no other may enter what is
-    ours (``partial``).
+    processes. What another user puts or renames to there may be what this one has elsewhere: no other may enter what is
+    ours, and only what ``partial`` makes is removed from it.
     """
     # The lease on the key, or one user's own (``lease.leased``).
     lease = re.compile(re.escape(f".{key}.claim") + r"(\.[0-9]+)?")
@@ -163,9 +164,22 @@ def sweep(key: str | None, store: Path) -> None:
                 if about.st_uid != os.geteuid() or (stat.S_ISDIR(about.st_mode) and about.st_mode & 0o077):
                     continue
                 if stat.S_ISDIR(about.st_mode):
-                    shutil.rmtree(path)
+                    _remove_partial(path)
                 else:
                     path.unlink(missing_ok=True)
+
+
+def _remove_partial(directory: Path) -> None:
+    """Remove what a process left that ended in ``partial``. Raises OSError: something else is there, too."""
+    mark = files.temporary_owner(directory).rpartition(".")[0]
+    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        for each in Path(f"/proc/self/fd/{handle}").iterdir():
+            if each.name == _IN_THE_MAKING or (mark and mark in each.name):
+                each.rmdir() if each.is_dir() and not each.is_symlink() else each.unlink()
+    finally:
+        os.close(handle)
+    directory.rmdir()
 
 
 def publish(made: Path, image: StoredImage) -> StoredImage:
@@ -233,11 +247,17 @@ def remove(path: Path) -> None:
 
 def _by_name(name: str, store: Path, form: Form, *, vouched: bool) -> tuple[StoredImage | None, str]:
     for ref, whose in _existing_names(name, store, form, vouched=vouched):
-        file, written_for = _read_name(ref)
-        image = read_sidecar(store / file) if file else None
-        if image is None or (written_for not in ("", name) and not vouched):
+        try:
+            file, written_for, checksum = _read_name(ref)
+            image = read_sidecar(store / file) if file else None
+        except InfrastructureError:
+            if not whose:
+                raise
+            continue  # a stranger's that is closed, or no sidecar
+        # A stranger may bring both from a store of theirs, where this user made them for other images.
+        if image is None or checksum not in ("", image.sha256) or (written_for not in ("", name) and not vouched):
             continue
-        known = (written_for, image.digest, image.origin, image.key)
+        known = (image.digest, image.origin, image.key, *([written_for] if checksum else ()))
         if vouched and (stranger(image) or name not in known):
             continue  # any user can give this name to any file, but not in the name of those who are believed
         return image, stranger(image) or whose
@@ -314,23 +334,23 @@ def _existing_names(name: str, store: Path, form: Form, *, vouched: bool) -> tup
     return tuple((path, whose) for believed, _, path, whose in sorted(refs, reverse=True) if believed or not vouched)
 
 
-def _read_name(ref: Path) -> tuple[str, str]:
-    """The name of the image file that a reference file holds, and the name for which (empty in files of earlier
-    versions); both empty where it holds none.
+def _read_name(ref: Path) -> tuple[str, str, str]:
+    """The name of the image file that a reference file holds, the name for which, and the image's SHA-256 (both empty
+    in files of earlier versions); all empty where it holds none.
     """
     try:
         raw = files.read_bytes(ref, _LARGEST)
-        file, _, name = raw.removesuffix(b"\n").decode("utf-8", "replace").partition("\n")
+        file, name, checksum, *_ = [*raw.decode("utf-8", "replace").split("\n"), "", ""]
     except (FileNotFoundError, NotADirectoryError, files.UnusableFileError):
-        return "", ""
+        return "", "", ""
     except OSError as error:
         raise unreadable(ref, error) from error
-    return (file, name) if _FILE_NAME.fullmatch(file) else ("", "")
+    return (file, name, checksum) if _FILE_NAME.fullmatch(file) else ("", "", "")
 
 
 def refer(name: str, image: StoredImage) -> Path:
     """Let ``name`` (a reference, digest or key) stand for this image from now on; returns the file that says so."""
-    content = f"{image.path.name}\n{name}\n".encode()
+    content = f"{image.path.name}\n{name}\n{image.sha256}\n".encode()
     store = image.path.parent
     # The file for all, unless it is another user's.
     shared = _made_directory_of_names(store) / _file_of_name(name, form_of(image.path))

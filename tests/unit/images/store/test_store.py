@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import msgspec
 import pytest
 
 from runner.cli.importer import command as importer
@@ -97,10 +98,35 @@ def test_a_sweep_takes_what_the_dead_left_and_nothing_else(tmp_path: Path) -> No
     fixed = f".k1.partial~{dead}.0"
     (tmp_path / fixed).mkdir(mode=0o700)
     (tmp_path / fixed / "image").touch()
+    (tmp_path / fixed / f".abc~{dead}.1").touch()
+    emptied = f".k4.partial~{dead}.0"
+    (tmp_path / emptied / "image").mkdir(parents=True)
+    (tmp_path / emptied).chmod(0o700)
+    private = f".k5.partial~{dead}.0"
+    (tmp_path / private).mkdir(mode=0o700)
+    (tmp_path / private / "paper~draft").touch()
     store.sweep("k1", tmp_path)
-    assert {path.name for path in tmp_path.rglob(".*")} == {renamed, *(Path(name).name for name in kept)}
+    assert {path.name for path in tmp_path.rglob(".*")} == {renamed, private, *(Path(name).name for name in kept)}
+    assert (tmp_path / private / "paper~draft").exists(), "another user may rename what this one has there"
     assert (tmp_path / renamed / "results").exists(), "what others may enter was not made under this name"
     assert store.lookup(DIGEST, tmp_path) == image
+
+
+def test_names_that_were_moved_here_from_another_store_stand_for_no_other_image(tmp_path: Path) -> None:
+    """As a stranger can move what this user has in a store of theirs: it is still this user's."""
+    good, evil = put(tmp_path), published(b"hsqs-evil", tmp_path, "x:evil", "f")
+    index = "sha256:" + "1" * 64  # of several platforms: only the name's file has it
+    store.confirm(index, good)
+    names = (NAME, DIGEST, index)
+    assert [store.lookup(name, tmp_path) for name in names] == [good] * 3
+    (tmp_path / "refs" / key_of(index)).write_text(f"{good.path.name}\n{index}\n")
+    assert store.lookup(index, tmp_path) is None, "an earlier version's says not which bytes it means"
+    store.confirm(index, good)
+    for path in (evil.path, stored_image.sidecar_path(evil.path)):
+        path.rename(tmp_path / path.name.replace(evil.path.name, good.path.name))
+    assert store.lookup(str(good.path)) == msgspec.structs.replace(evil, path=good.path)
+    assert [store.lookup(name, tmp_path) for name in names] == [None] * 3
+    assert store.by_key(good.key, tmp_path) is None
 
 
 def test_an_image_is_removed_with_all_its_names(tmp_path: Path) -> None:
@@ -197,6 +223,14 @@ def test_a_strangers_name_for_an_image_that_is_believed_is_a_strangers(
         get = partial(importer.main, ["--store", str(shared), "get", f"docker://{name}"], standalone_mode=False)
         assert f"user {BOB} put it there" in outcome_as(ALICE, get).what
     assert [member(ALICE, pin, name, "squashfs").owner for name in ("lab/own:1", "lab/old:1")] == ["", ""]
+
+
+@AS_ROOT
+def test_a_strangers_closed_sidecar_takes_no_name_away(shared: Path) -> None:
+    image = member(ALICE, put, shared)
+    stored_image.sidecar_path(image.path).chmod(0)
+    assert member(BOB, store.lookup, NAME, shared) is None
+    assert "cannot be read" in outcome_as(ALICE, store.lookup, NAME, shared).what, "it is her own"
 
 
 @AS_ROOT
@@ -311,6 +345,7 @@ def test_what_another_member_exchanges_for_a_new_file_is_not_opened_to_others(
     monkeypatch.setattr(owners, "share", exchanged)
     with store.partial("k", shared) as made:
         made.write_bytes(b"hsqs")
+        made.chmod(0o666)  # as by a default ACL
         image = store.publish(made, StoredImage(path=shared / "x.sqsh", reference=NAME, digest=DIGEST))
     assert opened == []
     assert store.lookup(NAME, shared) == image
