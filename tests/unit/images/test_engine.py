@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import socket
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import docker
 import pytest
 
 from runner.core.errors import InfrastructureError, RefusedError, RunnerError, UsageError
+from runner.core.progress import Silent
 from runner.images import engine
+from runner.images.building.engine_build import base_image
 from tests.support.http_servers import Answer, serving
 
 SECRET = "secret" + "pw"
@@ -91,3 +97,31 @@ def test_no_proxy_stands_between_this_machine_and_its_engine(monkeypatch: pytest
     with serving(lambda _: Answer(body=b'{"ApiVersion": "1.43"}')) as server:
         assert engine.connect(f"tcp://localhost:{server.port}").api.api_version == "1.43"
         assert [each.path for each in server.received] == ["/version", "/v1.43/_ping"]
+
+
+@pytest.mark.parametrize("name", ["node7:1/lab/base:1", "node7.lab/base:1"])
+def test_no_engine_sends_a_login_to_this_machine_where_anybody_may_listen(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An engine needs no TLS where an address of the name is this machine's, as Debian's file of hosts writes it."""
+    pulled = []
+
+    def get(name: str) -> None:
+        raise docker.errors.ImageNotFound(name)
+
+    def pull(name: str, **_: object) -> list[dict[str, str]]:
+        pulled.append(name)
+        return [{"error": "it has none"}]
+
+    images = SimpleNamespace(get=get)
+    client: Any = SimpleNamespace(images=images, api=SimpleNamespace(base_url="http+docker://localhost", pull=pull))
+    address = (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.1.1", 0))
+    monkeypatch.setattr("socket.getaddrinfo", lambda *_, **__: [address])
+    monkeypatch.setattr("runner.core.loopback._listening", lambda port: [])
+    with pytest.raises(InfrastructureError, match="nothing listens there"):
+        base_image(client, name, None, Silent())
+    assert not pulled
+    monkeypatch.setattr("socket.getaddrinfo", lambda *_, **__: [(*address[:4], ("192.0.2.1", 0))])
+    with pytest.raises(RunnerError, match="it has none"):
+        base_image(client, name, None, Silent())
+    assert pulled == [name]
