@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
 import tempfile
 from pathlib import Path
@@ -15,7 +16,7 @@ from runner.core.errors import InfrastructureError, RefusedError, RunnerError, U
 from runner.core.progress import Silent
 from runner.images import engine
 from runner.images.building.engine_build import base_image
-from tests.support.http_servers import Answer, serving
+from tests.support.http_servers import Answer, certificate, serving
 
 SECRET = "secret" + "pw"
 
@@ -125,3 +126,25 @@ def test_no_engine_sends_a_login_to_this_machine_where_anybody_may_listen(
     with pytest.raises(RunnerError, match="it has none"):
         base_image(client, name, None, Silent())
     assert pulled == [name]
+
+
+def test_an_engine_on_another_host_proves_who_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DOCKER_TLS_VERIFY", raising=False)
+    with pytest.raises(RefusedError, match="not used without TLS"):
+        engine.connect("tcp://192.0.2.1:2375")
+    ours = certificate(tmp_path)
+    monkeypatch.setenv("DOCKER_TLS_VERIFY", "1")
+    monkeypatch.setenv("DOCKER_CERT_PATH", str(tmp_path))
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", "/nowhere")
+    with serving(lambda _: Answer(body=b'{"ApiVersion": "1.43"}'), ours) as server:
+        url = f"tcp://127.0.0.1:{server.port}"
+        with pytest.raises(UsageError, match="it names no directory"):
+            engine.connect(url)
+        for name in ("ca.pem", "cert.pem", "key.pem"):
+            shutil.copy(ours, tmp_path / name)
+        assert engine.connected(url)[0] == url, "as what is started with these variables takes it"
+        (tmp_path / "other").mkdir()
+        shutil.copy(certificate(tmp_path / "other"), tmp_path / "ca.pem")
+        with pytest.raises(InfrastructureError, match="of another authority"):
+            engine.connect(url)
+        assert [each.path for each in server.received] == ["/version", "/v1.43/_ping"]
