@@ -31,7 +31,7 @@ _TLS_FIX = "set DOCKER_TLS_VERIFY=1, and DOCKER_CERT_PATH to the directory of ca
 # Why an engine does not answer: a word of the error, what it means, a fix.
 _SILENT = (
     ("ermission denied", "permission denied", "join the group of the socket (often `docker`), then log in again"),
-    ("SSLError", "its certificate, or ours, is of another authority", _TLS_FIX),
+    ("SSLError", "TLS with these certificates fails", _TLS_FIX),
     ("", "", _NO_ENGINE_FIX),
 )
 # sun_path holds 108 bytes, NUL included; dockerd puts sockets up to 40 characters below its exec root.
