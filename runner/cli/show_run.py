@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from collections.abc import Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -12,11 +11,11 @@ import click
 
 from runner.cli.allotment import lines_of_standing
 from runner.cli.options import JSON, RUN, answer, by_shell
-from runner.cli.table import field_lines, width_of_terminal
+from runner.cli.table import field_lines, show_file, width_of_terminal
 from runner.core import files
 from runner.core.errors import Exit, RunnerError, UsageError
 from runner.core.invocation import PROGRAM
-from runner.core.text import first_of, printable, rate, shape_text
+from runner.core.text import first_of, rate, shape_text
 from runner.jobs.directory import CODE_DIFF
 from runner.jobs.facts import shown_run
 from runner.jobs.life import Standing, standing
@@ -75,11 +74,7 @@ def _print_diff(run: Run) -> int:
         content = files.read_below(run.path, CODE_DIFF)
     except files.UnusableFileError as error:
         raise UsageError(f"the difference cannot be read: {error.strerror}", where=str(path)) from None
-    if sys.stdout.isatty():
-        lines = content.decode("utf-8", "surrogateescape").split("\n")
-        content = "\n".join(printable(line.replace("\t", "    ")) for line in lines).encode()
-    sys.stdout.buffer.write(content)
-    sys.stdout.buffer.flush()
+    show_file(content)
     return Exit.GOOD
 
 

@@ -16,7 +16,7 @@ import click
 from runner.cli.job_options import JobCommand, command_line, given, job_options, request_of_call, typed
 from runner.cli.options import answer, path_option, say, setting, show_findings, together
 from runner.cli.progress import slow
-from runner.cli.table import show
+from runner.cli.table import show, show_file
 from runner.core.errors import Exit, RunnerError, UsageError
 from runner.core.invocation import PROGRAM
 from runner.core.text import counted, settings_text, shape_text
@@ -141,7 +141,7 @@ def _submit_sweep(
         )
         say(f"{counted(len(made.jobs), 'run')}: {way}")
         if array and not as_json:
-            sys.stdout.buffer.write(array.text.encode("utf-8", "surrogateescape"))
+            show_file(array.text.encode("utf-8", "surrogateescape"))
     code = _show_prepared(
         next(filter(lambda job: job.is_refused, made.jobs.values()), first),
         made.findings,
@@ -305,10 +305,9 @@ def _show_prepared(
         facts = Preparation(text, plan, findings, prepared.unconfirmed, files if full else {})
         json_output.show(facts, exit_code=code, error=json_output.of_findings(findings))
     elif dry_run:
-        sys.stdout.buffer.write(script.text.encode("utf-8", "surrogateescape"))
+        show_file(script.text.encode("utf-8", "surrogateescape"))
         for name, text in script.files.items() if full else ():
-            sys.stdout.buffer.write(f"\n# {'=' * 20} {LIBRARY}/{name}\n{text}".encode())
-        sys.stdout.buffer.flush()
+            show_file(f"\n# {'=' * 20} {LIBRARY}/{name}\n{text}".encode())
         recipe = "" if prepared.recipe_directory is None else ", recipe/"
         say(
             "dry run: nothing was submitted. Alone, this script does not run: it starts in a run directory that has "

@@ -58,6 +58,15 @@ def show(lines: Iterable[str], *, err: bool = False) -> None:
         click.echo(plain(line), err=err)
 
 
+def show_file(content: bytes) -> None:
+    """Print a file, to read or to take as it is: what others wrote in it changes no terminal."""
+    if sys.stdout.isatty():
+        lines = content.decode("utf-8", "surrogateescape").split("\n")
+        content = "\n".join(printable(line.replace("\t", "    ")) for line in lines).encode()
+    sys.stdout.buffer.write(content)
+    sys.stdout.buffer.flush()
+
+
 def in_colour(line: str, colour: str) -> str:
     """The line in a colour where standard output is a terminal that may have them (no-color.org)."""
     has_colours = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"

@@ -23,9 +23,10 @@ _STRONG_NAME = (
 _GETS = r"['\"]?\]?[ \t]*(?::[ \t]*\w+[ \t]*=|:=|=>|[=:])[ \t]*"
 # Of source code: a value that is looked up or computed is no secret itself.
 _CODE = (
-    r"(?:None|True|False|null|nil|str|bytes)\b|(?:os|self|cls|args|config|cfg|settings|getpass|opts)[.(\[]|getenv|\$"
+    r"(?:None|True|False|null|nil|str|bytes)\b|(?:os|self|cls|args|config|cfg|settings|getpass|opts)[.(\[]|getenv"
+    r"|\$(?!['\"])"
 )
-_LITERAL = r"(?:[bru]?'[^'\n]*'|[bru]?\"[^\"\n]*\"|[^\s'\"]*[^\s'\",;)}\]])"
+_LITERAL = r"(?:\$'(?:\\.|[^'\\\n])*'|[bru]?'[^'\n]*'|[bru$]?\"(?:\\.|[^\"\\\n])*\"|[^\s'\"]*[^\s'\",;)}\]])"
 _OF_CODE = (
     # A private key: its whole block; where a diff shows a part of one, up to the next hunk. Lines of base64 alone, 60
     # to 76 characters of all three kinds, are the inside of one (or a certificate, or an embedded picture).
@@ -73,10 +74,19 @@ _WORD = (
     r"|(?<![a-z])(?:band|by|backward|com|first|forward|high|low|multi|one|second|single|two)[-_.]?pass)['\"]?"
     r"(?:\s*[=:]\s*|\s+)(?P<quote>['\"]?)(?:[a-z]{1,24}(?:[-_][a-z]{1,24}){0,4}|[+-]?[a-z\d][a-z\d_./-]{0,11})(?P=quote)[,}\]]*"
 )
-_VALUE = r"(?:'[^']*'|\"[^\"]*\"|[^\s'\";&|]+)"
+# What a shell takes as parts of one word: quoted, and of what is not, one character.
+_QUOTED = r"(?s:\$'[^'\\]*(?:\\.[^'\\]*)*'|'[^']*'|\$?\"[^\"\\]*(?:\\.[^\"\\]*)*\")"
+_BARE = r"(?s:\\.|[^\s'\";&|\\])"
 _SECRET = (
     rf"(?i:(?P<name>(?<![\w.-])(?:{_SECRET_NAME}['\"]?\s*[=:]\s*|--?{_SECRET_NAME}\s+)"
-    rf"|authorization:\s*\w+\s+|\bbearer\s+){_VALUE})"
+    rf"|authorization:\s*\w+\s+|\bbearer\s+)(?!\*\*\*)(?P<value>{_QUOTED}|{_BARE}+))"
+)
+# In a script, the value is the whole rest of the word that the name begins, or of the quoted word that is no script.
+# Other quoted words are passed over whole, so that an end of one is not taken for the beginning of the next.
+_SECRET_OF_SHELL = (
+    r"(?i:(?P<name>(?<![\w.-])(?:(?<!c[ =])(?<!eval[ =])(?<!wrap[ =])(?<!command[ =])(?P<open>['\"]))?"
+    rf"(?:{_SECRET_NAME}=|--?{_SECRET_NAME}\s+))"
+    rf"(?P<value>(?(open)(?s:(?!(?P=open))(?:\\.|[^\\]))+|(?:{_QUOTED}|{_BARE})+)))|{_QUOTED}|(?s:\\.)"
 )
 _SECRET_OPTION = rf"(?i:--?{_SECRET_NAME})"
 # A word that is a name and its value, to its end (`--api-key=VALUE`); and what precedes a word that is a script.
@@ -139,7 +149,15 @@ def _hidden_word(before: str, word: str) -> str:
         return REDACTED
     if not re.fullmatch(_SCRIPT_OPTION, before) and (whole := re.fullmatch(_WHOLE, word)):
         return word if _is_ordinary(word) else f"{whole['name']}{REDACTED}"
-    return re.sub(_SECRET, lambda at: at[0] if _is_ordinary(at[0]) else f"{at['name']}{REDACTED}", hidden_value(word))
+    return re.sub(_SECRET, _hidden_match, re.sub(_SECRET_OF_SHELL, _hidden_match, hidden_value(word)))
+
+
+def _hidden_match(at: re.Match[str]) -> str:
+    # Code goes on behind a quoted value; of a word of a shell, that is hardly secret.
+    end = re.search(r"(?:(?<=['\"])[,)}\]]*)?\Z", at["value"] or "")
+    if at["name"] is None or end is None or _is_ordinary(at[0].lstrip("'\"").removesuffix(end[0])):
+        return at[0]
+    return f"{at['name']}{REDACTED}{end[0]}"
 
 
 def hidden_value(text: str) -> str:

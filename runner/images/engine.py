@@ -21,10 +21,18 @@ from runner.core.loopback import ensure_own_port, is_here
 if TYPE_CHECKING:
     import docker
     from docker.models.images import Image
+    from docker.tls import TLSConfig
 
 OWNER_LABEL = "gpu-runner.owner"  # of a container that a process of ours made: its mark
 _NO_ENGINE_FIX = (
     "start Docker or Podman, or name one with --engine URL or DOCKER_HOST; `make quickstart` starts a private one"
+)
+_TLS_FIX = "set DOCKER_TLS_VERIFY=1, and DOCKER_CERT_PATH to the directory of ca.pem, cert.pem and key.pem"
+# Why an engine does not answer: a word of the error, what it means, a fix.
+_SILENT = (
+    ("ermission denied", "permission denied", "join the group of the socket (often `docker`), then log in again"),
+    ("SSLError", "TLS with these certificates fails", _TLS_FIX),
+    ("", "", _NO_ENGINE_FIX),
 )
 # sun_path holds 108 bytes, NUL included; dockerd puts sockets up to 40 characters below its exec root.
 _SOCKET_ROOM = 64
@@ -49,20 +57,20 @@ def _open_client(url: str, *, where: str) -> docker.DockerClient:
     has_login = "@" in rest and not rest.startswith("/")
     shown = f"{scheme}{separator}***@{rest.rpartition('@')[2]}" if has_login else url
     try:
-        base = _trusted(str(docker.utils.parse_host(url, False, False)), where)
+        has_tls = bool(os.environ.get("DOCKER_TLS_VERIFY"))  # as docker(1) takes it
+        base = _trusted(str(docker.utils.parse_host(url, False, has_tls)), where)
+        tls = _tls() if has_tls and base.startswith("https://") else False
         # Builds and exports are silent for minutes: the timeout is for one read, in seconds.
         some = docker.constants.MINIMUM_DOCKER_API_VERSION  # else it would ask for the engine's, as the line below does
-        client = docker.DockerClient(base, version=some, timeout=900, use_ssh_client=url.startswith("ssh://"))
-        client.api.trust_env = not base.startswith(_HERE)  # no proxy on the way to this machine
+        client = docker.DockerClient(base, version=some, timeout=900, tls=tls, use_ssh_client=url.startswith("ssh://"))
+        # No proxy on the way to this machine, and no other authorities than those of _tls (REQUESTS_CA_BUNDLE).
+        client.api.trust_env = not (tls or base.startswith(_HERE))
         client.api._version = client.api._retrieve_server_version()  # type: ignore[attr-defined]  # stubs lack it
         client.ping()
     except (docker.errors.DockerException, requests.exceptions.RequestException, OSError) as error:
-        denied = "ermission denied" in str(error)
-        raise InfrastructureError(
-            f"the container engine at {shown} does not answer" + (": permission denied" if denied else ""),
-            where=where,
-            fix="join the group that owns the socket (often `docker`), then log in again" if denied else _NO_ENGINE_FIX,
-        ) from error
+        reason, fix = next((reason, fix) for word, reason, fix in _SILENT if word in str(error))
+        what = f"the container engine at {shown} does not answer" + (f": {reason}" if reason else "")
+        raise InfrastructureError(what, where=where, fix=fix) from error
     except (ValueError, OverflowError) as error:
         raise UsageError(
             f"{shown!r} is not the URL of a container engine",
@@ -70,6 +78,19 @@ def _open_client(url: str, *, where: str) -> docker.DockerClient:
             fix="write it as unix:///PATH, tcp://HOST:PORT or ssh://USER@HOST",
         ) from error
     return client
+
+
+def _tls() -> TLSConfig:
+    """What proves an engine to us and us to it. UsageError: no such files are named.
+
+    DOCKER_CERT_PATH is needed: without it, what is started with these variables may take no TLS.
+    """
+    import docker
+
+    with suppress(docker.errors.TLSParameterError):
+        if os.environ.get("DOCKER_CERT_PATH"):
+            return docker.utils.kwargs_from_env()["tls"]
+    raise UsageError("it names no directory with ca.pem, cert.pem and key.pem", where="DOCKER_CERT_PATH", fix=_TLS_FIX)
 
 
 def _trusted(base: str, where: str) -> str:
@@ -80,7 +101,10 @@ def _trusted(base: str, where: str) -> str:
         InfrastructureError: nothing listens there.
     """
     scheme, _, rest = base.partition("://")
-    if scheme == "http" and is_here(netloc := rest.partition("/")[0]):
+    if scheme == "http":
+        if not is_here(netloc := rest.partition("/")[0]):
+            what = "an engine on another host is not used without TLS: who answers gets logins, and makes images"
+            raise RefusedError(what, where=where, fix=f"{_TLS_FIX}; or name it ssh://USER@HOST")
         login, at, host = netloc.rpartition("@")
         return f"{_HERE}{login}{at}{ensure_own_port(host)}:{urlsplit(f'//{host}').port}"
     if scheme == "http+unix" and ((whose := exchangeable_by(Path(rest), new=True)) or may_be_strangers(Path(rest))):

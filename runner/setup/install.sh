@@ -52,6 +52,9 @@ pip() { "$target/python/bin/python" -m pip --disable-pip-version-check --quiet "
 # All of the lock by its hashes; of these packages alone, what builds the package and what it needs to run.
 pip download --only-binary :all: --require-hashes -r requirements.lock --dest "$packages" ||
     refuse "its packages could not be fetched" "PIP_INDEX_URL=URL, or PIP_NO_INDEX=1 PIP_FIND_LINKS=DIR: docs/security.md"
+# From here on no setting has a say: one may name a place with other packages, which have no hash here.
+for name in $(env | sed -n 's/^\(PIP_[A-Za-z0-9_]*\)=.*/\1/p'); do unset "$name"; done
+export PIP_CONFIG_FILE=/dev/null PIP_NO_CACHE_DIR=1
 pip install --no-index --find-links "$packages" --upgrade pip "${FROM:-$PWD}"
 pip uninstall --yes setuptools 2>/dev/null # the interpreter's own copy, which need not be new
 # It imports nothing from where it is called, which an empty part of PYTHONPATH names (a long path's has /bin/sh here).

@@ -24,6 +24,7 @@ from tests.support.installed import (
     kept_files,
     names,
 )
+from tests.support.package_directories import wheel
 from tests.support.users import ALICE, AS_ROOT, BOB, become, open_directory
 
 pytestmark = pytest.mark.integration
@@ -126,7 +127,12 @@ def test_an_administrators_installation_serves_every_user_when_the_checkout_is_g
             (checkout / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(CHECKOUT / name, checkout / name, follow_symlinks=False)
         words = ("sh", "-c", "umask 077; exec make install PREFIX=$1 PYTHON=$2", "sh", prefix, sys.executable)
-        assert "module load gpu-runner/" in ran(words, cwd=checkout, timeout_s=TIMEOUT_S).out
+        name, raw = wheel("click", "8.999")  # a place that a setting of pip's names, and others write to
+        (place / name).write_bytes(raw)
+        environment = os.environ | {"PIP_FIND_LINKS": f"{os.environ.get('PIP_FIND_LINKS', '')} {place}".strip()}
+        assert "module load gpu-runner/" in ran(words, cwd=checkout, env=environment, timeout_s=TIMEOUT_S).out
+        packages = ran((*prefix.glob("*/python/bin/python"), "-m", "pip", "list")).out
+        assert "click " in packages and "8.999" not in packages, "only what has the hashes of the lock"
         assert "is there already" in ran(words, code=2, cwd=checkout).err
         shutil.rmtree(checkout)
         (target,) = (each for each in prefix.iterdir() if each.name != "modulefiles")

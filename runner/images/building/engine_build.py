@@ -310,8 +310,10 @@ def base_image(client: docker.DockerClient, name: str, platform: str | None, pro
         )
     registry = reference.parse(name).registry
     engine = client.api.base_url
-    if loopback.is_loopback(registry) and (engine == _BY_SOCKET or loopback.is_here(urlsplit(engine).netloc)):
-        loopback.ensure_own_port(registry, by_name=True)  # the engine gets a login that docker-py finds
+    if loopback.is_here(registry) and (engine == _BY_SOCKET or loopback.is_here(urlsplit(engine).netloc)):
+        # The engine gets a login that docker-py finds, and takes this machine's registries without TLS, too.
+        at = registry if urlsplit(f"//{registry}").port else f"{registry}:443"
+        loopback.ensure_own_port(at, by_name=True)
     progress.step(f"pulling {name}" + (f" for {platform}" if platform else ""))
     try:
         for chunk in client.api.pull(name, stream=True, decode=True, platform=platform):

@@ -25,6 +25,7 @@ from runner.preparation.request import make_request
 from tests.support.commands import Call
 from tests.support.documents import result
 from tests.support.repositories import git, repository
+from tests.support.terminals import Terminal
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 # A command as root that may not read what its mode forbids, as for everybody else.
@@ -240,3 +241,12 @@ def test_a_full_dry_run_prints_each_file_that_the_script_names(call: Call) -> No
     for name, text in files.items():
         assert f"{sha256(os.fsencode(text)).hexdigest()}  lib/{name}\n" in script
         assert text in full
+
+
+def test_what_a_dry_run_prints_changes_no_terminal(call: Call) -> None:
+    words = (*REQUEST[:3], *REQUEST[5:], "--dry-run", "--", "true", "\x1b]0;x\x07 ü")
+    assert "\x1b]0;x\x07 ü" in call(*words).out, "where it is no terminal, the script as it is"
+    terminal = Terminal([sys.executable, "-m", "runner", *words], os.environ, Path.cwd())
+    assert terminal.end() == 0
+    assert "\\x1b]0;x\\x07 ü" in terminal.seen
+    assert "\x1b]0;" not in terminal.seen

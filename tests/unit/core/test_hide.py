@@ -77,6 +77,15 @@ def test_no_error_repeats_a_password(words: list[str], capfd: pytest.CaptureFixt
         (["x", "--author", "me", "--passes=2", "PWD=/home/u"], ["x", "--author", "me", "--passes=2", "PWD=/home/u"]),
         (["login", f"hf_{'planted0' * 4}"], ["login", "***"]),
         (["pip", "install", "https://me:planted@host/x"], ["pip", "install", "https://***@host/x"]),
+        (["sh", "-c", "X_KEY=$'a' API_KEY=$'it\\'s planted'; x"], ["sh", "-c", "X_KEY=$'a' API_KEY=***; x"]),
+        (["sh", "-c", 'A_PASSWORD=x\\ planted B_TOKEN=p"l \'" x'], ["sh", "-c", "A_PASSWORD=*** B_TOKEN=*** x"]),
+        (["sh", "-c", 'A_PASSWORD="a\\"planted"\'b c\' x'], ["sh", "-c", "A_PASSWORD=*** x"]),
+        (["sh", "-c", "x --token $'planted it' -y"], ["sh", "-c", "x --token *** -y"]),
+        (["sh", "-c", "export 'A_PASSWORD=planted it' \"B=1\""], ["sh", "-c", "export 'A_PASSWORD=***' \"B=1\""]),
+        (["sh", "-c", 'x "the password=planted" "a b"'], ["sh", "-c", 'x "the password=***" "a b"']),
+        (["sh", "-c", 'x -H "PRIVATE-TOKEN: planted" "a b"'], ["sh", "-c", 'x -H "PRIVATE-TOKEN: ***" "a b"']),
+        (["sh", "-c", "x -c 'A_TOKEN=planted x y'"], ["sh", "-c", "x -c 'A_TOKEN=*** x y'"]),
+        (["python", "-c", "f(token='planted', n_tokens='5')"], ["python", "-c", "f(token=***, n_tokens='5')"]),
         (["pip", "install", "tokenizers==1"], ["pip", "install", "tokenizers==1"]),
         (["x", "--tokenizer", "gpt2", "basic", "usage"], ["x", "--tokenizer", "gpt2", "basic", "usage"]),
     ],
@@ -132,6 +141,8 @@ KEY = "+-----BEGIN RSA PRIVATE KEY-----\n+MIIplanted\n+-----END RSA PRIVATE KEY-
         ("+def f(password: str = 'planted'):", "+def f(password: str = ***):"),
         ("+x --db-password planted -y", "+x --db-password *** -y"),
         ("+export SSHPASS=planted", "+export SSHPASS=***"),
+        ("+export SSHPASS=$'it\\'s planted' x", "+export SSHPASS=*** x"),
+        ('+password = "a\\"planted", x', "+password = ***, x"),
         ("+hydra.secret.value=planted", "+hydra.secret.value=***"),
         ("+MYSQL_PWD=planted x", "+MYSQL_PWD=*** x"),
         ("+aws_secret_access_key = planted/x", "+aws_secret_access_key = ***"),
@@ -177,7 +188,32 @@ def test_ordinary_code_stays_as_it_is(code: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "part", ["a-", "password=", "token=", "-eyJ", "-", "\n", "--passwd ", "hf_", "'", "A1a", "token-", "0a"]
+    "part",
+    [
+        "a-",
+        "password=",
+        "token=",
+        "-eyJ",
+        "-",
+        "\n",
+        "--passwd ",
+        "hf_",
+        "'",
+        "A1a",
+        "token-",
+        "0a",
+        '"',
+        "\\",
+        "$'",
+        "\\'",
+        '\\"',
+        "pwd=\\",
+        "'_pwd=",
+        "pwd=a'",
+        'a_pwd="',
+        "x_pwd=$'\\",
+        'x_pwd=a"\\"',
+    ],
 )
 def test_hostile_text_takes_no_quadratic_time(part: str) -> None:
     began = time.process_time()

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import shutil
+import socket
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import docker
 import pytest
 
 from runner.core.errors import InfrastructureError, RefusedError, RunnerError, UsageError
+from runner.core.progress import Silent
 from runner.images import engine
-from tests.support.http_servers import Answer, serving
+from runner.images.building.engine_build import base_image
+from tests.support.http_servers import Answer, certificate, serving
 
 SECRET = "secret" + "pw"
 
@@ -90,4 +97,54 @@ def test_no_proxy_stands_between_this_machine_and_its_engine(monkeypatch: pytest
         monkeypatch.setenv(name, "localhost")
     with serving(lambda _: Answer(body=b'{"ApiVersion": "1.43"}')) as server:
         assert engine.connect(f"tcp://localhost:{server.port}").api.api_version == "1.43"
+        assert [each.path for each in server.received] == ["/version", "/v1.43/_ping"]
+
+
+@pytest.mark.parametrize("name", ["node7:1/lab/base:1", "node7.lab/base:1"])
+def test_no_engine_sends_a_login_to_this_machine_where_anybody_may_listen(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An engine needs no TLS where an address of the name is this machine's, as Debian's file of hosts writes it."""
+    pulled = []
+
+    def get(name: str) -> None:
+        raise docker.errors.ImageNotFound(name)
+
+    def pull(name: str, **_: object) -> list[dict[str, str]]:
+        pulled.append(name)
+        return [{"error": "it has none"}]
+
+    images = SimpleNamespace(get=get)
+    client: Any = SimpleNamespace(images=images, api=SimpleNamespace(base_url="http+docker://localhost", pull=pull))
+    address = (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.1.1", 0))
+    monkeypatch.setattr("socket.getaddrinfo", lambda *_, **__: [address])
+    monkeypatch.setattr("runner.core.loopback._listening", lambda port: [])
+    with pytest.raises(InfrastructureError, match="nothing listens there"):
+        base_image(client, name, None, Silent())
+    assert not pulled
+    monkeypatch.setattr("socket.getaddrinfo", lambda *_, **__: [(*address[:4], ("192.0.2.1", 0))])
+    with pytest.raises(RunnerError, match="it has none"):
+        base_image(client, name, None, Silent())
+    assert pulled == [name]
+
+
+def test_an_engine_on_another_host_proves_who_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DOCKER_TLS_VERIFY", raising=False)
+    with pytest.raises(RefusedError, match="not used without TLS"):
+        engine.connect("tcp://192.0.2.1:2375")
+    ours = certificate(tmp_path)
+    monkeypatch.setenv("DOCKER_TLS_VERIFY", "1")
+    monkeypatch.setenv("DOCKER_CERT_PATH", str(tmp_path))
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", "/nowhere")
+    with serving(lambda _: Answer(body=b'{"ApiVersion": "1.43"}'), ours) as server:
+        url = f"tcp://127.0.0.1:{server.port}"
+        with pytest.raises(UsageError, match="it names no directory"):
+            engine.connect(url)
+        for name in ("ca.pem", "cert.pem", "key.pem"):
+            shutil.copy(ours, tmp_path / name)
+        assert engine.connected(url)[0] == url, "as what is started with these variables takes it"
+        (tmp_path / "other").mkdir()
+        shutil.copy(certificate(tmp_path / "other"), tmp_path / "ca.pem")
+        with pytest.raises(InfrastructureError, match="TLS with these certificates fails"):
+            engine.connect(url)
         assert [each.path for each in server.received] == ["/version", "/v1.43/_ping"]

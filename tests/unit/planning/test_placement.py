@@ -175,6 +175,7 @@ def test_hosts_that_are_ready_have_no_faults_and_without_gpus_none_are_counted()
         ({"python": "3 6"}, "python3 is 3.6", "3.8"),
         ({"no-modules": "torch horovod"}, "cannot import torch, horovod", "container"),
         ({"gpus": "1"}, "has 1 NVIDIA GPUs, and 2 ranks", "b:1"),
+        ({"gpus": "0"}, "has 0 NVIDIA GPUs, and 2 ranks", "leave it out"),
         ({"head": ""}, "cannot resolve 'a'", "first"),
         ({"head": "127.0.1.1 STREAM a"}, "is a loopback address there", "first"),
         ({"machine": "a 1"}, "same machine as a", "once"),

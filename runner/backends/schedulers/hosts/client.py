@@ -225,7 +225,8 @@ def faults(
         gpus, ranks = first["gpus"], plan.tasks_per_node[node]
         if plan.device == "cuda" and int(gpus) < ranks:
             what = f"it has {gpus} NVIDIA GPUs, and {ranks} ranks are planned there"
-            yield Fault(host, what, f"give its number: {host}:{gpus}; or a site file with `device: cpu`")
+            fewer = f"give its number: {host}:{gpus}" if int(gpus) else "leave it out"
+            yield Fault(host, what, f"{fewer}; or a site file with `device: cpu`")
         address = first["head"].split(" ", maxsplit=1)[0]
         if plan.nodes > 1 and not address:
             fix = "put a host first in the list whose name or address (ssh's HostName) the others can resolve"
