@@ -450,12 +450,15 @@ class Run:
         files.write_private((at or self.path) / name, text)
 
     def keep(self, name: str, value: msgspec.Struct | Mapping[str, Any]) -> None:
-        """``write``, where the run is this user's: what another one leaves, such as root, its owner could not read."""
+        """``write``, where the run is this user's, and lies where no other could exchange it: what another one leaves,
+        such as root, its owner could not read.
+        """
         handle = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             about = os.fstat(handle)
             # As it was before anything was read: where others write, a link to an own run could take a run's place.
-            if about.st_uid == os.geteuid() and (about.st_dev, about.st_ino) == self._opened:
+            is_opened = about.st_uid == os.geteuid() and (about.st_dev, about.st_ino) == self._opened
+            if is_opened and not self.exchangeable_by:
                 self.write(name, value, Path(f"/proc/self/fd/{handle}"))
         finally:
             os.close(handle)
@@ -508,6 +511,11 @@ class Run:
         if (about.st_dev, about.st_ino) != self._opened:
             raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), str(self.path))
         return about.st_uid
+
+    @property
+    def exchangeable_by(self) -> str:
+        """Whose its place is, in words, where another user could exchange it, as ``files.exchangeable_by``."""
+        return files.exchangeable_by(self.path)
 
     @property
     def owner_of_outputs(self) -> int | None:
