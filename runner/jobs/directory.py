@@ -428,7 +428,10 @@ class Run:
             raise self._changed(name)
 
     def _changed(self, name: str) -> OSError:
-        return OSError(errno.EKEYREJECTED, "changed since the run was submitted", str(self.path / name))
+        what = "changed since the run was submitted, as its own job can do"
+        if self.path.stat().st_uid != os.geteuid():
+            what = "another user's run, with the id of one of yours"
+        return OSError(errno.EKEYREJECTED, what, str(self.path / name))
 
     def write(self, name: str, value: msgspec.Struct | Mapping[str, Any], at: Path | None = None) -> None:
         """Write ``value`` as JSON, whole or not at all. Undecodable bytes in strings survive as escapes.
