@@ -137,9 +137,9 @@ class Run(_Directory):
 
     @property
     def _files(self) -> run_directories.Run:
-        from runner.jobs.lookup import named
+        from runner.jobs.lookup import resolved
 
-        return run_directories.Run(named(self.directory))
+        return run_directories.Run(resolved(self.directory))
 
     def __repr__(self) -> str:
         verdict = self.verdict

@@ -70,16 +70,18 @@ def matching_runs(wanted: str) -> tuple[Sequence[Run], bool]:
 
 
 def places_of(wanted: str, known: Path) -> tuple[Path, ...]:
-    """The directories that may be meant, each as ``named``: that of this path, and this user's to which a link among
+    """The directories that may be meant, each ``resolved``: that of this path, and this user's to which a link among
     ``known`` leads. By a bare word only this user's: others could give theirs the name of any run. Raises UsageError as
-    ``named``.
+    ``resolved``.
     """
-    here = (Path(wanted),)
-    own = tuple(map(named, filter(is_own, (*(here if "/" not in wanted else ()), known / wanted))))
-    return tuple(filter(is_own, own)) if "/" not in wanted else (*map(named, here), *own)
+    here, kept = Path(wanted), known / wanted
+    if "/" in wanted:
+        return (resolved(here), *map(resolved, filter(is_own, (kept,))))
+    return tuple(filter(is_own, map(resolved, filter(is_own, (here, kept)))))
 
 
-def named(path: Path) -> Path:
+
+def resolved(path: Path) -> Path:
     """The directory to which a path leads, by its real path, to be used from here on without another look at where it
     leads. Raises UsageError: that is through another user's link, which leads where that user likes, in circles, or the
     directory is closed to this user.

@@ -253,7 +253,7 @@ def find_sweep(wanted: str | None) -> SweepDirectory | None:
         matching = [
             index() / each for each in ids(SWEEP) if wanted in (name_of(each), *_arrays(index() / each, wanted))
         ]
-        matching = [lookup.named(path) for path in matching or _begun_sweeps(wanted)]
+        matching = [lookup.resolved(path) for path in matching or _begun_sweeps(wanted)]
     if len(matching) > 1:
         names = first_of([path.name for path in matching], _MOST)
         raise UsageError(f'"{wanted}" matches {len(matching)} sweeps: {names}', fix="give the id of one of them")
@@ -302,7 +302,7 @@ def _one(wanted: str, matching: Sequence[str]) -> StudyDirectory | None:
             f'"{wanted}" matches {len(matching)} studies: {first_of(matching, _MOST)}',
             fix="give the id of one of them, or as much of it as no other has",
         )
-    return _read(lookup.named(index() / matching[0])) if matching else None
+    return _read(lookup.resolved(index() / matching[0])) if matching else None
 
 
 def _read(path: Path) -> StudyDirectory:

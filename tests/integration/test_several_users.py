@@ -786,7 +786,7 @@ def found_sweep(path: Path) -> studies.SweepDirectory:
     return sweep
 
 
-def test_a_strangers_that_is_exchanged_for_ones_own_while_it_is_looked_at_is_left_alone(
+def test_what_a_stranger_exchanges_for_ones_own_under_a_command_is_left_alone(
     twins: tuple[Path, Path],
 ) -> None:
     hers, strangers = twins
@@ -821,7 +821,7 @@ def test_a_strangers_that_is_exchanged_for_ones_own_while_it_is_looked_at_is_lef
         (files, "read_below", lambda: chain.cancel(sweep_of())),
     ):
         assert exchanged_after(module, name, call).startswith(whose)
-    assert exchanged_after(files, "real_path", lambda: Run(lookup.named(strangers)).keep("x.json", {})) == ""
+    assert exchanged_after(files, "real_path", lambda: Run(lookup.resolved(strangers)).keep("x.json", {})) == ""
     assert sorted(hers.rglob("*")) == before
     for call in (lambda: sweep_of().stop(), lambda: chain.cancel(sweep_of())):
         assert f"belongs to user {CAROL}" in outcome_as(ALICE, call).what
