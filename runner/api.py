@@ -95,7 +95,8 @@ class Run(_Directory):
         from runner.jobs.life import standing
         from runner.study.of_run import studies_of
 
-        return run_facts(self._files, standing(self._files), studies_of(self._files))
+        run = self._files
+        return run_facts(run, standing(run), studies_of(run))
 
     def wait(self, timeout: float | None = None) -> Verdict:
         """Wait until it has ended, and judge it. Ctrl-C ends the waiting, not the job.
@@ -113,7 +114,12 @@ class Run(_Directory):
         return finish(self._files, lambda _progress: None, _warn, timeout_s=timeout)
 
     def cancel(self) -> Cancellation:
-        """Cancel its job; no error if it has already ended. Raises UnknownStateError: the scheduler does not answer."""
+        """Cancel its job; no error if it has already ended.
+
+        Raises:
+            RefusedError: it is another user's, or could be exchanged for it. UnknownStateError: the scheduler does not
+                answer.
+        """
         from runner.jobs.states import cancel_run
 
         job_id, had_ended = cancel_run(self._files)
@@ -123,14 +129,17 @@ class Run(_Directory):
         """Its logs that are not empty: file name -> text. ``rank``: only those of this rank."""
         pattern = "*" if rank is None else f"rank-{rank}.*"
         texts: dict[str, str] = {}
-        for path in sorted(self._files.logs.glob(pattern)):
+        run = self._files
+        for path in sorted(run.logs.glob(pattern)):
             with suppress(OSError):  # through a link, to a file that is not the run's
-                texts[path.name] = read_below(self.directory, f"logs/{path.name}").decode("utf-8", "replace")
+                texts[path.name] = read_below(run.path, f"logs/{path.name}").decode("utf-8", "replace")
         return {name: text for name, text in texts.items() if text}
 
     @property
     def _files(self) -> run_directories.Run:
-        return run_directories.Run(self.directory)
+        from runner.jobs.lookup import resolved
+
+        return run_directories.Run(resolved(self.directory))
 
     def __repr__(self) -> str:
         verdict = self.verdict

@@ -82,7 +82,7 @@ _ELSEWHERE = "use another directory: RUNNER_CACHE, RUNNER_STATE, RUNNER_STORE or
 _FIXES = {
     **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS, errno.EEXIST, errno.ENOTDIR), _ELSEWHERE),
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), f"free space there, or {_ELSEWHERE}"),
-    errno.EKEYREJECTED: "its own job can have done that: nothing is run or ended by it; submit the job anew",
+    errno.EKEYREJECTED: "nothing is run or ended by it; submit the job anew",
 }
 
 

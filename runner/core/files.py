@@ -257,18 +257,41 @@ def is_private(directory: Path) -> bool:
     return False
 
 
-def _way(path: Path) -> list[Path]:
-    """The directories and links by which a path is found, as far as they are there, each by its real name."""
+def real_path(path: Path) -> Path:
+    """Where a path leads, to be used in its stead. Each link on the way is looked at and read at once: where another
+    user holds a name, it may be one only for this moment. Raises OSError: one is of a user who is not trusted, as its
+    ``filename`` is; or they lead in circles.
+    """
+    users: dict[Path, int] = {}
+
+    def read(at: Path) -> Path:
+        handle = os.open(at, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            target = os.readlink("", dir_fd=handle)
+            users[at] = os.fstat(handle).st_uid
+        finally:
+            os.close(handle)
+        return Path(target)
+
+    way = _way(path, read)
+    for at, user in users.items():
+        if not is_trusted(user):
+            raise PermissionError(errno.EACCES, "this is another user's link", str(at))
+    if len(way) == _MOST_ON_THE_WAY:
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+    return way[-1] if way else Path("/")
+
+
+def _way(path: Path, read: Callable[[Path], Path] = Path.readlink) -> list[Path]:
+    """The directories and links by which a path is found, each by its real name; what is not there, by its own."""
     found: list[Path] = []
     at, left = Path("/"), list(reversed(path.absolute().parts[1:]))
     while left and len(found) < _MOST_ON_THE_WAY:
         part = left.pop()
         at = at.parent if part == ".." else at / part
         try:
-            target = at.readlink()
-        except OSError as error:
-            if error.errno not in (errno.EINVAL, errno.ENOENT, errno.ENOTDIR):
-                break
+            target = read(at)
+        except (OSError, ValueError):
             target = None  # it is no link, or not there
         found.append(at)
         if target is not None:

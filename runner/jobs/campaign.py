@@ -47,6 +47,7 @@ from runner.jobs.directory import (
     make_key,
     seal,
 )
+from runner.jobs.states import ensure_own
 from runner.model.job import Sweep
 from runner.model.request import RequestRecord
 from runner.model.study import Study
@@ -337,7 +338,8 @@ class Campaign:
         return (self.path / _STOP).exists()
 
     def stop(self) -> None:
-        """Record that nothing more is to be started."""
+        """Record that nothing more is to be started. Raises RefusedError as ``ensure_own``."""
+        ensure_own(Run(self.path))
         if not self.is_stopped:
             files.write_private(self.path / _STOP, f'{{"time_s": {time.time():.0f}}}\n')
 

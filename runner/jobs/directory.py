@@ -428,7 +428,10 @@ class Run:
             raise self._changed(name)
 
     def _changed(self, name: str) -> OSError:
-        return OSError(errno.EKEYREJECTED, "changed since the run was submitted", str(self.path / name))
+        what = "changed since the run was submitted, as its own job can do"
+        if self.path.stat().st_uid != os.geteuid():
+            what = "another user's run, with the id of one of yours"
+        return OSError(errno.EKEYREJECTED, what, str(self.path / name))
 
     def write(self, name: str, value: msgspec.Struct | Mapping[str, Any], at: Path | None = None) -> None:
         """Write ``value`` as JSON, whole or not at all. Undecodable bytes in strings survive as escapes.
@@ -450,12 +453,15 @@ class Run:
         files.write_private((at or self.path) / name, text)
 
     def keep(self, name: str, value: msgspec.Struct | Mapping[str, Any]) -> None:
-        """``write``, where the run is this user's: what another one leaves, such as root, its owner could not read."""
+        """``write``, where the run is this user's, and lies where no other could exchange it: what another one leaves,
+        such as root, its owner could not read.
+        """
         handle = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             about = os.fstat(handle)
             # As it was before anything was read: where others write, a link to an own run could take a run's place.
-            if about.st_uid == os.geteuid() and (about.st_dev, about.st_ino) == self._opened:
+            is_opened = about.st_uid == os.geteuid() and (about.st_dev, about.st_ino) == self._opened
+            if is_opened and not self.exchangeable_by:
                 self.write(name, value, Path(f"/proc/self/fd/{handle}"))
         finally:
             os.close(handle)
@@ -508,6 +514,11 @@ class Run:
         if (about.st_dev, about.st_ino) != self._opened:
             raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), str(self.path))
         return about.st_uid
+
+    @property
+    def exchangeable_by(self) -> str:
+        """Whose its place is, in words, where another user could exchange it, as ``files.exchangeable_by``."""
+        return files.exchangeable_by(self.path)
 
     @property
     def owner_of_outputs(self) -> int | None:

@@ -15,6 +15,7 @@ from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
+from runner.core import files
 from runner.core.errors import UsageError
 from runner.core.invocation import PROGRAM
 from runner.core.text import counted, printable
@@ -59,7 +60,7 @@ def matching_runs(wanted: str) -> tuple[Sequence[Run], bool]:
     """The runs that this may mean, and whether it is the whole directory, id, name or job of each, or a beginning."""
     for candidate in places_of(wanted, index()):
         if _is_run_directory(candidate):
-            return [Run(candidate.resolve())], True
+            return [Run(candidate)], True
     runs = tuple(linked()) if wanted and "/" not in wanted else ()
     whole = [each for each in runs if _is_whole(each, wanted) and _is_run(each)]
     # The whole id of a run that is gone begins that of another one (-1 and -1.2), which is not meant.
@@ -69,23 +70,32 @@ def matching_runs(wanted: str) -> tuple[Sequence[Run], bool]:
 
 
 def places_of(wanted: str, known: Path) -> tuple[Path, ...]:
-    """The directories that may be meant: that of this path, and this user's to which a link among ``known`` leads. By a
-    bare word only this user's: others could give theirs the name of any run. Raises UsageError: a path through another
-    user's link, which leads where that user likes, or that is closed to this user.
+    """The directories that may be meant, each ``resolved``: that of this path, and this user's to which a link among
+    ``known`` leads. By a bare word only this user's: others could give theirs the name of any run. Raises UsageError as
+    ``resolved``.
     """
-    here, trusted = Path(wanted), (0, os.geteuid())
-    if "/" not in wanted:
-        return tuple(filter(is_own, (here, known / wanted)))
-    for each in (here, *here.parents):
-        with suppress(OSError, ValueError):
-            if each.is_symlink() and each.lstat().st_uid not in trusted:
-                fix = "name the directory that is meant"
-                raise UsageError("this is another user's link", where=str(each), fix=fix)
+    here, kept = Path(wanted), known / wanted
+    if "/" in wanted:
+        return (resolved(here), *map(resolved, filter(is_own, (kept,))))
+    return tuple(filter(is_own, map(resolved, filter(is_own, (here, kept)))))
+
+
+
+def resolved(path: Path) -> Path:
+    """The directory to which a path leads, by its real path, to be used from here on without another look at where it
+    leads. Raises UsageError: that is through another user's link, which leads where that user likes, in circles, or the
+    directory is closed to this user.
+    """
+    try:
+        real = files.real_path(path)
+    except OSError as error:
+        what, where = error.strerror or str(error), str(error.filename or path)
+        raise UsageError(what, where=where, fix="name the directory that is meant") from None
     with suppress(OSError, ValueError):
-        if here.is_dir() and not os.access(here, os.R_OK | os.X_OK, effective_ids=True):
+        if real.is_dir() and not os.access(real, os.R_OK | os.X_OK, effective_ids=True):
             fix = f"whose it is can give you a bundle of it: `{PROGRAM} export --bundle FILE`"
-            raise UsageError("this run is another user's, and closed to you", where=str(here), fix=fix)
-    return (here, *filter(is_own, (known / wanted,)))
+            raise UsageError("this run is another user's, and closed to you", where=str(path), fix=fix)
+    return real
 
 
 def runs_of_sweep(wanted: str) -> list[Run]:

@@ -42,6 +42,8 @@ _ENVIRONMENT = ("VIRTUAL_ENV", "CONDA_PREFIX", "LOADEDMODULES")
 class JobOfOthers(Run):
     """A job that something else has submitted, as a run: it has no directory of its own, and nothing is kept of it."""
 
+    exchangeable_by = ""
+
     def __init__(self, job_id: str, record: SchedulerRecord, scheduler: str, clients: str) -> None:
         super().__init__(Path(record.directory or "/"))
         self.run_id = job_id

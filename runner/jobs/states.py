@@ -413,8 +413,8 @@ def cancel(run: Run, scheduler: Scheduler, job_id: str) -> None:
 
 
 def ensure_own(run: Run) -> None:
-    """Another user could have written any job's id into theirs. For root, too, whose signals reach every process.
-    Raises RefusedError.
+    """Another user could have written any job's id into theirs, or put it in the place of this one. For root, too,
+    whose signals reach every process. Raises RefusedError.
     """
     if (owner := run.owner) != os.geteuid():
         raise RefusedError(
@@ -422,3 +422,6 @@ def ensure_own(run: Run) -> None:
             where=str(run.path),
             fix=f"do it as {owners.user(owner)}, or cancel the job itself with the scheduler's own command",
         )
+    if whose := run.exchangeable_by:
+        fix = f"cancel the job itself with the scheduler's own command; {files.way_out(run.path, whose)}"
+        raise RefusedError(f"this directory is {whose}: another could be put there", where=str(run.path), fix=fix)

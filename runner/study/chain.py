@@ -89,7 +89,7 @@ def wait(chain: SweepDirectory, warn: Callable[[str], None], *, timeout_s: float
 
 
 def cancel(chain: SweepDirectory) -> tuple[str, ...]:
-    """Cancel its jobs, and let no attempt follow; returns their ids."""
+    """Cancel its jobs, and let no attempt follow; returns their ids. Raises RefusedError as ``Campaign.stop``."""
     chain.stop()
     jobs = []
     for run in chain.submitted:

@@ -169,12 +169,14 @@ def _reserved(root: Path, name: str) -> Path:
 
 
 def read(path: Path) -> StudyDirectory | None:
-    """The study in a directory; None where there is none, it cannot be read, or was altered so that it is none."""
+    """The study in a directory, by its real path; None where there is none, it cannot be read, or was altered so that
+    it is none.
+    """
     try:
         study = msgspec.convert(json.loads(files.read_below(path, STUDY)), Study)
     except (OSError, ValueError, RecursionError):
         return None
-    return StudyDirectory(path.resolve(), study) if is_whole(study) else None
+    return StudyDirectory(path, study) if is_whole(study) else None
 
 
 def name_of(study_id: str) -> str:
@@ -251,14 +253,14 @@ def find_sweep(wanted: str | None) -> SweepDirectory | None:
         matching = [
             index() / each for each in ids(SWEEP) if wanted in (name_of(each), *_arrays(index() / each, wanted))
         ]
-        matching = matching or _begun_sweeps(wanted)
+        matching = [lookup.resolved(path) for path in matching or _begun_sweeps(wanted)]
     if len(matching) > 1:
         names = first_of([path.name for path in matching], _MOST)
         raise UsageError(f'"{wanted}" matches {len(matching)} sweeps: {names}', fix="give the id of one of them")
     for path in matching:
-        if (sweep := Run(path.resolve()).read(SWEEP, Sweep)) is None:
+        if (sweep := Run(path).read(SWEEP, Sweep)) is None:
             raise UsageError("the sweep cannot be read", where=str(path / SWEEP), fix="put back the file as it was")
-        return SweepDirectory(path.resolve(), sweep)
+        return SweepDirectory(path, sweep)
     return None
 
 
@@ -300,7 +302,7 @@ def _one(wanted: str, matching: Sequence[str]) -> StudyDirectory | None:
             f'"{wanted}" matches {len(matching)} studies: {first_of(matching, _MOST)}',
             fix="give the id of one of them, or as much of it as no other has",
         )
-    return _read(index() / matching[0]) if matching else None
+    return _read(lookup.resolved(index() / matching[0])) if matching else None
 
 
 def _read(path: Path) -> StudyDirectory:

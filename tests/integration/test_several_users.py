@@ -1,6 +1,7 @@
 """Three users, by their real rights, and one image store: the second is served, and no one can speak for another."""
 
 import grp
+import json
 import os
 import pwd
 import shutil
@@ -22,6 +23,7 @@ import pytest
 from gpu_runner_inside import serve
 from gpu_runner_inside.launcher import caches
 
+from runner import api
 from runner.backends import LEFTOVERS
 from runner.box import lifecycle
 from runner.box.root import location
@@ -57,7 +59,7 @@ from runner.jobs.directory import Run, check_place
 from runner.jobs.image_usage import prune_images
 from runner.jobs.service import check_kernels
 from runner.model.image import INPUTS_LABEL, Setup
-from runner.model.job import JobState, SchedulerRecord, Submitted
+from runner.model.job import CommandLine, JobState, SchedulerRecord, Submitted, Sweep
 from runner.model.request import Request
 from runner.preparation.environment import prepare_environment
 from runner.preparation.job import prepare
@@ -65,8 +67,8 @@ from runner.preparation.new_recipe import new_recipe, write_recipe
 from runner.preparation.request import check_directory, check_foreign, make_request, record_of
 from runner.recipes.loader import read_recipe
 from runner.sites.loader import read_config, read_site, set_value
+from runner.study import chain, run
 from runner.study import directory as studies
-from runner.study import run
 from tests.support import odd_image
 from tests.support.daemons import Daemons
 from tests.support.ordinary_user import probe
@@ -492,7 +494,9 @@ def test_no_run_is_made_below_a_strangers_directory(place: Path, monkeypatch: py
     assert not list(own.iterdir())
 
     def is_made() -> bool:
-        return directory.create(root, "x", 0.0).path.parent == root
+        made = directory.create(root, "x", 0.0)
+        states.ensure_own(made)
+        return made.path.parent == root
 
     root = owned(owned(place / "closed", CAROL, 0o755) / "runs", ALICE)
     assert "which is user" in outcome_as(ALICE, is_made).what, "he can open it again"
@@ -789,6 +793,110 @@ def test_a_strangers_run_starts_no_program_of_his_and_gets_no_file(place: Path) 
 
     place.chmod(0o777)
     assert run_as(ALICE, exchanged) == []
+
+
+@pytest.fixture
+def twins(place: Path, state: Path) -> tuple[Path, Path]:
+    """A directory of Alice's that is a run, a study and a sweep, and a stranger's, of the same id."""
+    os.chown(state, 0, 0)
+    hers = on_disk(owned(place / "hers", 0), study(gpus=(1,), repeats=1)).path
+    for name in ("job.sh", "job.json"):
+        (hers / name).touch()
+    (hers / directory.SWEEP).write_text(json.dumps(msgspec.to_builtins(Sweep({}, CommandLine((), "/")))))
+    strangers = shutil.copytree(hers, owned(place / "carols", CAROL, 0o777) / hers.name)
+    for path, owner in ((place / "hers", ALICE), (state, ALICE), (strangers, CAROL)):
+        subprocess.run(["chown", "-R", f"{owner}:{owner}", path], check=True)
+    subprocess.run(["chmod", "-R", "a+rX", strangers], check=True)
+    return hers, strangers
+
+
+def found_sweep(path: Path) -> studies.SweepDirectory:
+    sweep = studies.find_sweep(str(path))
+    assert sweep is not None
+    return sweep
+
+
+def test_what_a_stranger_exchanges_for_ones_own_under_a_command_is_left_alone(
+    twins: tuple[Path, Path],
+) -> None:
+    hers, strangers = twins
+    before = sorted(hers.rglob("*"))
+
+    def exchanged_after(module: Any, name: str, call: Callable[[], object]) -> str:
+        original = getattr(module, name)
+
+        def exchanging(*arguments: Any) -> Any:
+            result = original(*arguments)
+            if not strangers.is_symlink():
+                strangers.rename(strangers.with_name("old"))
+                strangers.symlink_to(hers)
+            return result
+
+        def called() -> None:
+            setattr(module, name, exchanging)
+            call()
+
+        what = outcome_as(ALICE, called).what
+        strangers.unlink()
+        strangers.with_name("old").rename(strangers)
+        return what
+
+    whose = f"this directory is below {strangers.parent}, which is user {CAROL}'s"
+    study_of, sweep_of = partial(studies.find, str(strangers)), partial(found_sweep, strangers)
+    for module, name, call in (
+        (lookup, "_is_run_directory", lambda: states.cancel_run(lookup.find(str(strangers)))),
+        (files, "read_below", lambda: run.resume(study_of(), *NO_ONE)),
+        (files, "read_below", lambda: run.cancel(study_of())),
+        (files, "read_below", lambda: sweep_of().stop()),
+        (files, "read_below", lambda: chain.cancel(sweep_of())),
+    ):
+        assert exchanged_after(module, name, call).startswith(whose)
+    assert exchanged_after(files, "real_path", lambda: Run(lookup.resolved(strangers)).keep("x.json", {})) == ""
+    assert sorted(hers.rglob("*")) == before
+    for call in (lambda: sweep_of().stop(), lambda: chain.cancel(sweep_of())):
+        assert f"belongs to user {CAROL}" in outcome_as(ALICE, call).what
+
+
+def test_no_strangers_link_is_followed_behind_ones_own_or_from_python(
+    place: Path, twins: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hers, strangers = twins
+    home, theirs = owned(place / "home", ALICE), strangers.with_name("link")
+    for link, target, owner in (
+        (theirs, hers, CAROL), (home / "behind", theirs, ALICE), (home / "mine", hers.parent, ALICE),
+    ):  # fmt: skip
+        link.symlink_to(target)
+        os.chown(link, owner, owner, follow_symlinks=False)
+    monkeypatch.chdir(home)
+    for given in (home / "behind", theirs):
+        for call in (
+            lambda at: lookup.find(str(at)), lambda at: studies.find(str(at)), found_sweep,
+            lambda at: api.Run(at).cancel(), lambda at: api.Run(at).logs(),
+        ):  # fmt: skip
+            outcome = outcome_as(ALICE, call, given)
+            assert (outcome.what, outcome.where) == ("this is another user's link", str(theirs))
+    assert "another user's link" in outcome_as(ALICE, lookup.find, "behind").what
+    assert run_as(ALICE, lambda: lookup.find(f"mine/{hers.name}").path) == hers
+    (home / "a").symlink_to("b")
+    (home / "b").symlink_to("a")
+    assert "symbolic links" in outcome_as(ALICE, lookup.find, "./a").what
+
+
+@pytest.mark.usefixtures("state")
+def test_a_strangers_run_with_the_id_of_ones_own_is_called_that(place: Path) -> None:
+    def submitted() -> Path:
+        made = directory.create(root, "x", 0.0)
+        made.write(directory.COMMAND, {})
+        return made.path
+
+    root = owned(place / "hers", ALICE)
+    path = run_as(ALICE, submitted)
+    theirs = shutil.copytree(path, place / "theirs" / path.name)
+    (theirs / directory.COMMAND).write_text('{"a": 1}')
+    for owner, what in ((CAROL, "another user's run, with the id"), (ALICE, "changed since the run was submitted")):
+        subprocess.run(["chown", "-R", str(owner), theirs], check=True)
+        subprocess.run(["chmod", "-R", "a+rX", theirs], check=True)
+        assert what in outcome_as(ALICE, Run(theirs).read, directory.COMMAND, dict).what
 
 
 def test_what_a_stranger_put_where_ones_own_is_looked_for_is_refused(place: Path) -> None:
