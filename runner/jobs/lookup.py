@@ -80,7 +80,6 @@ def places_of(wanted: str, known: Path) -> tuple[Path, ...]:
     return tuple(filter(is_own, map(resolved, filter(is_own, (here, kept)))))
 
 
-
 def resolved(path: Path) -> Path:
     """The directory to which a path leads, by its real path, to be used from here on without another look at where it
     leads. Raises UsageError: that is through another user's link, which leads where that user likes, in circles, or the
