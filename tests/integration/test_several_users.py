@@ -816,7 +816,7 @@ def found_sweep(path: Path) -> studies.SweepDirectory:
     return sweep
 
 
-def test_what_a_stranger_exchanges_for_ones_own_under_a_command_is_left_alone(
+def test_what_a_stranger_exchanges_for_ones_own_under_a_command_is_not_acted_on(
     twins: tuple[Path, Path],
 ) -> None:
     hers, strangers = twins
