@@ -2,6 +2,7 @@
 contributors exists, and so does what any page links to.
 """
 
+import ast
 import re
 from pathlib import Path
 
@@ -68,6 +69,17 @@ def test_the_site_lists_every_page() -> None:
     listed = (ROOT / "runner/setup/pages/mkdocs.yml").read_text("utf-8")
     pages = [path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md")]
     assert [page for page in pages if f" {page}\n" not in listed] == []
+
+
+def test_what_runs_in_images_makes_no_value_by_a_subscripted_type() -> None:
+    """As ``set[int]()``: Python 3.8 has no such types, and images may have that; no linter here says it."""
+    paths = (path for name in ("recipes/lib", "containers") for path in (ROOT / name).rglob("*.py"))
+    nodes = ((path, node) for path in paths for node in ast.walk(ast.parse(path.read_text("utf-8"))))
+    types = (
+        (path, node.func) for path, node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Subscript)
+    )
+    builtin = ("dict", "frozenset", "list", "set", "tuple", "type")
+    assert [f"{path.name}:{each.lineno}" for path, each in types if ast.unparse(each.value) in builtin] == []
 
 
 def test_the_pages_are_short() -> None:

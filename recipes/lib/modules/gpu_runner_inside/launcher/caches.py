@@ -66,8 +66,9 @@ class Caches:
     """
 
     def __init__(self, path: str, handle: int) -> None:
-        self.path, self.of_others = path, tuple[str, ...]()
+        self.path = path
         self.variables: dict[str, str] = {}
+        self.of_others: tuple[str, ...] = ()
         self._handle = handle
 
     def leave(self) -> None:
@@ -302,7 +303,8 @@ def first_of_people() -> int:
 
 def trusted_names() -> tuple[set[int], set[int]]:
     """The users, and the groups, that RUNNER_TRUST names."""
-    users, groups = set[int](), set[int]()
+    users: set[int] = set()
+    groups: set[int] = set()
     for name in os.environ.get("RUNNER_TRUST", "").split(","):
         with suppress(KeyError):
             if name.startswith("@"):

@@ -220,7 +220,7 @@ class TorchTraining:
                 self._is_apart = self._is_apart or not tasks <= passes.tasks
             tasks.clear()
         else:
-            tasks = self._tasks[optimizer] = set[int]()
+            self._tasks[optimizer] = tasks = set()
 
             def look(_gradient: torch.Tensor) -> None:
                 if not is_within_another(task := backward_task()):
