@@ -275,7 +275,7 @@ def real_path(path: Path) -> Path:
 
     way = _way(path, read)
     for at, user in users.items():
-        if not is_trusted(user):
+        if not is_trusted(user) and user != unmapped_user():  # which root is in a container of an ordinary user
             raise PermissionError(errno.EACCES, "this is another user's link", str(at))
     if len(way) == _MOST_ON_THE_WAY:
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))

@@ -9,7 +9,7 @@ import os
 import pwd
 import re
 import shlex
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
@@ -209,23 +209,20 @@ def _login() -> str:
     return ""
 
 
-def check_setup(setup: Setup, lines: Iterable[Iterable[str]] = (), caches: Collection[str] = ()) -> None:
-    """Refuse what a setup, ``lines`` of a job's, or variables of ``caches`` name and a stranger has put, or could put,
-    into a place where all may write, as a scratch: it is sourced. Of variables in ``lines`` what one has put there.
-    Raises RefusedError.
+def check_setup(setup: Setup, lines: Iterable[Iterable[str]] = ()) -> None:
+    """Refuse what a setup, or ``lines`` of a job's, name and a stranger has put, or could put, into a place where all
+    may write, as a scratch: it is sourced. Of variables only what a stranger has put there. Raises RefusedError.
     """
     active = [each for each in (setup.activate.conda, setup.activate.virtualenv) if each]
     named = (setup.conda, *active, *(f"{each}/bin/python3" for each in active), *setup.use, *setup.modules)
     lines, login = (line for line in map(tuple, lines) if line[:1] != ("mkdir",)), _login()
-    for word, path in ((each, Path(name)) for each in chain(named, caches, *lines) for name in paths.within(each)):
+    for word, path in ((each, Path(name)) for each in chain(named, *lines) for name in paths.within(each)):
         is_variable = _VARIABLE.match(word) is not None
         is_code = not is_variable or _OF_CODE.match(word) is not None or login in path.parts
         if _OF_DATA.match(word) and not is_code:
             continue
         is_open = is_code and files.is_open(path)
-        if is_open or (
-            files.is_first_come(path, new=True) if is_variable and word not in caches else files.may_be_strangers(path)
-        ):
+        if is_open or (files.is_first_come(path, new=True) if is_variable else files.may_be_strangers(path)):
             whose, way_out = files.of_file(path)
             what = f"what is there runs as you, and may be another user's{whose}"
             raise RefusedError(

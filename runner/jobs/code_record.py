@@ -90,7 +90,7 @@ def repository_of(place: Path) -> Repository | None:
                 raise GitError(f"{git} is neither a directory nor a link to one")
             directory = (git.parent / text.removeprefix("gitdir: ")).resolve()
         common = directory / _line(directory / "commondir") if (directory / "commondir").is_file() else directory
-        parts = (directory, common, directory / "index", *(common / each for each in ("objects", "refs")))
+        parts = (directory, common, *(common / each for each in ("objects", "refs")))
         if owner not in (0, os.geteuid()) and any(each.exists() and each.stat().st_uid != owner for each in parts):
             raise GitError(f"{git} is another user's, and leads to what is not")
         return Repository(top, directory, common, *_head(directory, common))

@@ -17,7 +17,7 @@ from runner.backends.runtimes import answer_of
 from runner.backends.runtimes.common import mount_problem
 from runner.checks.image_fit import missing_packages
 from runner.checks.registry import Observed, Workspace
-from runner.core import process
+from runner.core import files, process
 from runner.core.errors import RefusedError, RunnerError
 from runner.core.files import exchangeable_by
 from runner.core.invocation import PROGRAM
@@ -65,7 +65,11 @@ def observe(
     variables = [f"{name}={value or ''}" for name, value in (site.env | way.env).items()]
     of_shell = carried_caches(dict(request.caches), choices.runtime, (*way.mounts, *request.mounts))
     caches = [f"{name}={value}" for name, value in of_shell.items() if name not in dict(request.env)]
-    check_setup(setup, (*way.load, *site.mpi.load, variables, (site.ssh.config, way.library_path)), caches)
+    for each in map(Path, of_shell.values()):
+        if not os.path.lexists(each) and files.may_be_strangers(each):
+            with suppress(OSError):  # else another user could, while the job waits
+                files.make_closed(each)
+    check_setup(setup, (*way.load, *site.mpi.load, variables, caches, (site.ssh.config, way.library_path)))
     lacks, fix = _environment_problem(recipe, image, runs_here=runs_here)
     loads = loads_setup(site, choices.runtime, request, image)
     from_shell = not facts.is_container and not loads

@@ -160,7 +160,7 @@ def test_the_link_comes_after_all_that_the_environment_had(node: Node, library: 
 
 def test_where_no_link_can_be_made_only_a_job_of_horovods_ends(node: Node, library: Path) -> None:
     node.install(library, "libcuda.so.1")
-    odd = node.tmp / "a:b"
+    odd = node.tmp / "a$b"
     odd.mkdir()
     code, _out, err = node.launch(TMPDIR=str(odd))
     assert (code, "cuda-driver-missing: libcuda.so.1 is here, but Horovod's name: libcuda.so: " in err) == (118, True)

@@ -1138,7 +1138,7 @@ def test_no_cache_of_the_shell_is_a_strangers(place: Path, monkeypatch: pytest.M
         (own, (), False),
         (hers, (), True),
         (shared, (), True),
-        (shared / "later", (), True),
+        (shared / "later", (), False),
         (hers, (("TORCH_HOME", "/mine"),), False),
     ):
         monkeypatch.setenv("TORCH_HOME", str(at))
@@ -1160,8 +1160,6 @@ def test_what_a_site_sources_is_no_strangers(place: Path, monkeypatch: pytest.Mo
         refused = [owner == CAROL] * 8
         assert [("what is there runs as you" in what) for what in whats] == [*refused, False]
     assert "runs as you" in outcome_as(ALICE, environments.check_setup, Setup(), [[f"OPENSSL_CONF={conda}"]]).what
-    what = outcome_as(ALICE, environments.check_setup, Setup(), (), [f"HF_HOME={shared}/later"]).what
-    assert "what is there runs as you" in what, "the submitting shell's own"
     for variable in (f"HF_HOME={shared}/later", f"TMPDIR={shared}", f"TORCH_HOME={shared}/later"):
         assert run_as(ALICE, environments.check_setup, Setup(), [["export", variable]]) is None
     with monkeypatch.context() as patch:
@@ -1643,7 +1641,7 @@ def test_a_cache_that_another_user_put_on_the_node_is_not_used(
     def of_others(given: Path) -> tuple[str, ...]:
         made = caches.prepare({"TMPDIR": str(tmp / "led"), "TORCH_HOME": str(given)}, "n1", "5", home=True)
         assert made is not None
-        assert Path(made.variables["TMPDIR"]).parent == home
+        assert made.variables["TMPDIR"] == str(home)
         assert made.variables.get("TORCH_HOME", "") == (f"{made.path}/torch" if made.of_others else "")
         made.leave()
         return made.of_others

@@ -95,7 +95,7 @@ def test_what_the_user_has_placed_stays_unless_it_is_not_there(base: Path, monke
 @pytest.mark.parametrize("home", [True, False])
 @pytest.mark.parametrize(
     ("named", "mode", "stays"),
-    [("own", 0o700, True), ("own", 0o755, True), ("own", 0o1777, False), ("own", 0o770, False), ("none", 0, False),
+    [("own", 0o700, True), ("own", 0o755, True), ("own", 0o1777, False), ("own", 0o770, True), ("none", 0, False),
      ("", 0, False), ("open/own", 0o777, False)],
 )  # fmt: skip
 def test_temporary_files_are_where_no_other_user_may_have_put_theirs(
@@ -300,3 +300,33 @@ def test_what_another_jobs_launcher_has_set_counts_as_not_set(base: Path) -> Non
         given = {name: value.replace("+7", "+8") for name, value in first.items()}
         assert inner.variables == given | {"TMPDIR": str(Path(f"{inner.path}/tmp").readlink())}
         inner.leave()
+
+
+def test_a_schedulers_directory_of_a_job_stays_where_root_looks_like_any_stranger(
+    base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also by a link, whose target is given then: the link may lead elsewhere by the time that it is used."""
+    (place := base / "closed/job7").mkdir(parents=True)
+    os.chown(base / "closed", 65534, 65534)
+    monkeypatch.setattr(caches, "unmapped_user", lambda: 65534)
+    (link := base / "link").symlink_to(place)
+    base.chmod(0o755)
+    for at, mode, given in ((place, 0o755, None), (link, 0o755, str(place)), (place, 0o1777, "")):
+        (base / "closed").parent.chmod(mode)
+        made = caches.prepare({"TMPDIR": str(at)}, NODE, "7", str(base), home=True)
+        assert made is not None
+        assert made.variables.get("TMPDIR") == (given if given != "" else str(Path(f"{made.path}/tmp").readlink()))
+        assert made.of_others == (() if given != "" else ("TMPDIR",))
+        made.leave()
+
+
+def test_what_an_image_has_is_no_strangers(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As NGC's /workspace, which all may write to; but what is mounted in a container may be another user's."""
+    (models := base / "workspace/hf").mkdir(parents=True)
+    models.parent.chmod(0o777)
+    for image, mount, replaced in ((True, "/", ()), (True, "/tmp", ("HF_HOME",)), (False, "/", ("HF_HOME",))):
+        monkeypatch.setattr(caches, "_mount_of", lambda _path, mount=mount: mount)
+        made = caches.prepare({"TMPDIR": str(base), "HF_HOME": str(models)}, NODE, "7", home=True, image=image)
+        assert made is not None
+        assert made.of_others == replaced
+        made.leave()

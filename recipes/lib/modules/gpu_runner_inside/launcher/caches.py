@@ -84,13 +84,15 @@ def apart(env: Mapping[str, str], run_dir: str | None) -> dict[str, str]:
     return {TRACES[0]: os.path.join(run_dir, "nccl", "trace_rank_")}
 
 
-def prepare(env: Mapping[str, str], node: str, job: str, run_dir: str | None = None, *, home: bool) -> Caches | None:
+def prepare(
+    env: Mapping[str, str], node: str, job: str, run_dir: str | None = None, *, home: bool, image: bool = False
+) -> Caches | None:
     """The caches of this rank; None where every variable is set, or no directory can be made. TMPDIR is set as it is
     where no other user may write to it; else it is in theirs. What another job's launcher has set counts as not set.
 
     Args:
         node, job: parts of the directory's name. run_dir: where it is, if in no place of the node one can be made.
-        home: the program sees the user's home directory and may use it.
+        home: the program sees the user's home directory and may use it. image: it is in an image's container.
     """
     given = {name: value for name, value in env.items() if value and not _OF_A_JOB.search(value)}
     own_home = os.path.expanduser("~")
@@ -99,22 +101,24 @@ def prepare(env: Mapping[str, str], node: str, job: str, run_dir: str | None = N
     wanted = {**ALWAYS, **(HOME if not home else {} if is_writable else UNWRITABLE)}
     missing = {name: below for name, below in wanted.items() if name not in given}
     temporary = given.get("TMPDIR", "")
-    missing.update({} if _is_closed(temporary) and _has_room(temporary) else TEMPORARY)
+    real = os.path.realpath(temporary) if temporary.startswith("/") else ""
+    is_kept = _is_closed(real) and _has_room(real)
+    missing.update({} if is_kept else TEMPORARY)
     placed = {**HOME, **PLACED}
-    others = {name: below for name, below in {**ALWAYS, **placed}.items() if _is_others(given.get(name, "/"))}
+    others = {
+        name: below for name, below in {**ALWAYS, **placed}.items() if _is_others(given.get(name, "/"), image=image)
+    }
     for name, below in placed.items():
         if (env.get(name) and name not in given) or not (home or _usable(given.get(name, "/"))):
             missing[name] = below
     missing = {**({} if home or is_writable else {"HOME": "home"}), **missing, **others}
-    made = directory(env, node, job, run_dir, missing.values()) if missing else None
+    made = directory(env, node, job, run_dir, missing.values()) if missing or (is_kept and real != temporary) else None
     if made is None:
         return None
     made.variables = {name: os.path.join(made.path, below) if below else made.path for name, below in missing.items()}
-    if "TMPDIR" in missing:
-        made.variables["TMPDIR"] = os.path.realpath(made.variables["TMPDIR"])
-    made.of_others = tuple(sorted(others))
-    if temporary and not made.path.startswith(os.path.join(os.path.realpath(temporary), "")):
-        made.of_others += ("TMPDIR",)
+    if not is_kept or real != temporary:  # by its real path: a link may lead elsewhere by then
+        made.variables["TMPDIR"] = real if is_kept else os.path.realpath(made.variables["TMPDIR"])
+    made.of_others = (*sorted(others), *(["TMPDIR"] if not is_kept and os.path.isdir(temporary) else []))
     if not home and is_writable:
         with suppress(OSError):
             os.makedirs(os.path.join(own_home, ".keras"), 0o700, exist_ok=True)
@@ -162,6 +166,8 @@ def _make_temporary(base: str, link: str) -> None:
     """The directory of TMPDIR, and the link to it, by which all ranks know it, and it is removed. Raises OSError."""
     if os.path.isdir(link):
         return
+    if os.path.islink(link):  # a program has removed what it leads to
+        os.unlink(link)
     place = tempfile.mkdtemp(prefix=_TEMPORARY, dir=base)
     try:
         os.symlink(place, link)
@@ -206,20 +212,27 @@ def safe_places(bases: Iterable[str]) -> Iterator[str]:
 
 
 def _is_closed(path: str) -> bool:
-    """Whether it is a directory of this user's, by its real path, where no other one can make, or exchange, a name."""
+    """Whether a real path is a directory of this user's where no other one can make, or exchange, a name. What all may
+    not write to above it may be root's in a container of an ordinary user, as the scheduler's directory of a job.
+    """
+    own, unknown = {0, os.geteuid()}, unmapped_user()
     with suppress(OSError):
         about = os.lstat(path)
-        is_own = stat.S_ISDIR(about.st_mode) and about.st_uid == os.geteuid() and not about.st_mode & 0o022
-        is_real = path.startswith("/") and os.path.realpath(path) == path
-        return is_own and is_real and all(_is_kept(each, {0, os.geteuid()}) for each in _upwards(path))
+        is_own = stat.S_ISDIR(about.st_mode) and about.st_uid == os.geteuid() and not about.st_mode & 0o002
+        closed = [each for each in _upwards(path) if not os.lstat(os.path.dirname(each)).st_mode & 0o022]
+        roots = own if unknown is None else own | {unknown}
+        return is_own and all(_is_kept(each, roots if each in closed else own) for each in _upwards(path))
     return False
 
 
-def _is_others(path: str) -> bool:
+def _is_others(path: str, *, image: bool) -> bool:
     """Whether another user has put it, a directory above it, or a link on the way, into a place where all may write, or
     could; what is not there yet is made there. Root looks like any stranger in a container of an ordinary user: in the
-    node's own places it counts as one; others were looked at when the job was submitted.
+    node's own places it counts as one; others were looked at when the job was submitted. In the image itself no other
+    user can put anything.
     """
+    if image and _mount_of(path) == "/":
+        return False
     users, first, unknown = trusted_names()[0] | {os.geteuid()}, first_of_people(), unmapped_user()
     if unknown is not None and not path.startswith(("/tmp/", "/var/tmp/", "/dev/shm/")):
         users.add(unknown)
@@ -236,6 +249,14 @@ def _is_others(path: str) -> bool:
                 return False
         return False
     return True
+
+
+def _mount_of(path: str) -> str:
+    """Where the file system of a path is mounted; empty where the kernel does not say."""
+    with suppress(OSError), open("/proc/self/mountinfo", "rb") as file:
+        points = [os.fsdecode(line.split()[4]).rstrip("/") for line in file]
+        return max((each for each in points if f"{os.path.realpath(path)}/".startswith(f"{each}/")), key=len) or "/"
+    return ""
 
 
 def _way(path: str) -> Iterator[str]:
@@ -387,8 +408,7 @@ def _remove_unused(path: str, handle: int) -> None:
             temporary = os.readlink(os.path.join(path, TEMPORARY["TMPDIR"]))
             if _has_mounts(temporary):
                 return
-            if (own := _own(temporary)) is not None:
-                os.close(own)
+            if os.lstat(temporary).st_uid == os.geteuid() and os.path.basename(temporary).startswith(_TEMPORARY):
                 shutil.rmtree(temporary, ignore_errors=True)
         shutil.rmtree(path, ignore_errors=True)  # which follows no link
 

@@ -252,7 +252,9 @@ class Launch:
         if self.options.caches == "shell":
             return {}
         node, home = self.node_name or self.host, self.options.caches == "home"
-        self.caches = caches.prepare(self.env, node, self._job(), self.options.run_dir, home=home)
+        self.caches = caches.prepare(
+            self.env, node, self._job(), self.options.run_dir, home=home, image=self._is_in_image()
+        )
         made = caches.apart(self.env, self.options.run_dir)
         made.update({} if self.caches is None else self.caches.variables)
         if self.caches is not None and self.caches.of_others and here.local_rank == 0:
@@ -266,6 +268,10 @@ class Launch:
                 f"{self.caches.path} until the job ends; --mount and --env XDG_CACHE_HOME=... keep it elsewhere"
             )
         return {name: value for name, value in made.items() if name not in self.options.unset}
+
+    def _is_in_image(self) -> bool:
+        runtime = _plan(self.options.run_dir).get("runtime") if self.options.run_dir is not None else None
+        return runtime not in (None, "native")
 
     def _meet(self, here: world.World, token: str) -> wireup.Meeting | None:
         if here.size == 1 or self.options.wireup not in _MET_HERE:
