@@ -118,7 +118,8 @@ def prepare(
     made.variables = {name: os.path.join(made.path, below) if below else made.path for name, below in missing.items()}
     if not is_kept or real != temporary:  # by its real path: a link may lead elsewhere by then
         made.variables["TMPDIR"] = real if is_kept else os.path.realpath(made.variables["TMPDIR"])
-    made.of_others = (*sorted(others), *(["TMPDIR"] if not is_kept and os.path.isdir(temporary) else []))
+    is_moved = not is_kept and os.path.isdir(temporary) and not made.path.startswith(os.path.join(real, ""))
+    made.of_others = (*sorted(others), *(["TMPDIR"] if is_moved else []))
     if not home and is_writable:
         with suppress(OSError):
             os.makedirs(os.path.join(own_home, ".keras"), 0o700, exist_ok=True)
