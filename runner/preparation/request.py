@@ -240,16 +240,16 @@ def check_directory(record: RequestRecord, what: str) -> None:
             raise RefusedError(became, where=str(path), fix=fix)
 
 
-def check_foreign(request: Request, changes: Collection[str]) -> None:
+def check_foreign(request: Request, changes: Collection[str], *, own: bool = False) -> None:
     """Refuse a site's file and an environment of another user's request: to prepare a job runs programs that they name,
-    before anything is submitted. Raises RefusedError: this user has named them nowhere.
+    before anything is submitted; ``own``: this user's may be named. Raises RefusedError: he has named them nowhere.
     """
     for name in ("site", "env_name"):
         value = getattr(request, name) or ""
         if name not in changes and paths.is_site_file(value):
             place = Path(request.directory, value)
             whose = files.exchangeable_by(place, used=True)  # what is not there may come and go
-            if not whose and place.stat().st_uid == os.geteuid():
+            if not whose and not own and place.stat().st_uid == os.geteuid():
                 whose = "yours, and may be a copy of that user's"
             if whose:
                 option = f"--{name.replace('_', '-')}"
