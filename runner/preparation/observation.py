@@ -19,7 +19,6 @@ from runner.checks.image_fit import missing_packages
 from runner.checks.registry import Observed, Workspace
 from runner.core import files, process
 from runner.core.errors import RefusedError, RunnerError
-from runner.core.files import exchangeable_by
 from runner.core.invocation import PROGRAM
 from runner.core.paths import home
 from runner.core.text import nearest
@@ -241,7 +240,7 @@ def _run_directory(runtime: str, runs: Path) -> tuple[tuple[str, ...], str | Non
         return (written,), f"{runs} cannot be used: {error}"
     problem = f"runs cannot lie below a path with a newline: {real!r}" if "\n" in real else mount_problem(runtime, real)
     above = next(each for each in (Path(real), *Path(real).parents) if os.path.lexists(each))
-    if above.is_dir() and exchangeable_by(Path(real), new=True):
+    if above.is_dir() and files.exchangeable_by(Path(real), new=True):
         from runner.jobs.directory import check_place
 
         check_place(Path(real))  # as it will be when the job is submitted

@@ -105,9 +105,8 @@ def prepare(
     is_kept = _is_closed(real) and _has_room(real)
     missing.update({} if is_kept else TEMPORARY)
     placed = {**HOME, **PLACED}
-    others = {
-        name: below for name, below in {**ALWAYS, **placed}.items() if _is_others(given.get(name, "/"), image=image)
-    }
+    named = {name: below for name, below in {**ALWAYS, **placed}.items() if name in given}
+    others = {name: below for name, below in named.items() if _is_others(given[name], image=image)}
     for name, below in placed.items():
         if (env.get(name) and name not in given) or not (home or _usable(given.get(name, "/"))):
             missing[name] = below
@@ -143,8 +142,8 @@ def directory(
     full; None where none can be made.
     """
     of_node = f"{_PREFIX}{os.geteuid()}-{_plain(node)}+"
+    name = of_node + _plain(job)
     for base in safe_places((_OF_A_JOB.split(env.get("TMPDIR", ""))[0], *_BASES, run_dir or "")):
-        name = of_node + _plain(job)
         _sweep(base, of_node, name)
         if (opened := _opened(base, name)) is None:
             continue
@@ -254,10 +253,14 @@ def _is_others(path: str, *, image: bool) -> bool:
 
 def _mount_of(path: str) -> str:
     """Where the file system of a path is mounted; empty where the kernel does not say."""
+    real = os.path.join(os.path.realpath(path), "")
+    return max((each for each in _mount_points() if real.startswith(os.path.join(each, ""))), key=len, default="")
+
+
+def _mount_points() -> list[str]:
     with suppress(OSError), open("/proc/self/mountinfo", "rb") as file:
-        points = [os.fsdecode(line.split()[4]).rstrip("/") for line in file]
-        return max((each for each in points if f"{os.path.realpath(path)}/".startswith(f"{each}/")), key=len) or "/"
-    return ""
+        return [os.fsdecode(line.split()[4]) for line in file]
+    return []
 
 
 def _way(path: str) -> Iterator[str]:
@@ -416,9 +419,7 @@ def _remove_unused(path: str, handle: int) -> None:
 
 def _has_mounts(path: str) -> bool:
     """Whether a program has left file systems mounted there: what is on them is no cache."""
-    with suppress(OSError), open("/proc/self/mountinfo", "rb") as file:
-        return any(line.split()[4].startswith(os.fsencode(path) + b"/") for line in file)
-    return False
+    return any(each.startswith(f"{path}/") for each in _mount_points())
 
 
 def _names(path: str, handle: int) -> bool:
