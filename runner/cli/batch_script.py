@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from runner.cli.options import answer, say
-from runner.core import files
+from runner.core import files, ownership
 from runner.core.errors import Exit, UsageError
 from runner.core.invocation import PROGRAM
 from runner.core.paths import site_of_shell
@@ -31,7 +31,7 @@ _TAKES = {"site", "runs", "no_diff", "arguments"}  # of a job's options: all oth
 def is_batch_script(word: str) -> bool:
     """Whether it is the name of a batch script, or of a file whose first line and an ``#SBATCH`` line say so."""
     is_named = "/" in word or word.endswith(_NAMES)  # else it may be a program, or what another user has put there
-    if word.startswith("-") or (not is_named and (shutil.which(word) or files.exchangeable_by(Path(word)))):
+    if word.startswith("-") or (not is_named and (shutil.which(word) or ownership.exchangeable_by(Path(word)))):
         return False
     try:
         with files.open_regular(Path(word)) as file:

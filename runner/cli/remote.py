@@ -28,7 +28,7 @@ from typing import Any
 import msgspec
 
 from runner.cli.options import say
-from runner.core import files, paths, process
+from runner.core import files, ownership, paths, process
 from runner.core.errors import InfrastructureError, RefusedError, RunnerError, UnknownStateError, UsageError
 from runner.core.invocation import PROGRAM
 from runner.core.text import counted, first_of
@@ -276,7 +276,9 @@ def _own(top: Path, names: Iterable[str], *, kernels: bool = False) -> list[str]
         if path == top:
             return False
         place = about(path), about(path.parent)
-        is_kept_out = files.is_put_by_stranger(*place) or (kernels and files.is_strangers(*place, by_place=True))
+        is_kept_out = ownership.is_put_by_stranger(*place) or (
+            kernels and ownership.is_strangers(*place, by_place=True)
+        )
         return is_kept_out or is_strangers(path.parent)
 
     own, others = list[str](), list[str]()
@@ -328,13 +330,13 @@ class _Connection:
         directory = own / "gpu-runner-ssh"
         if len(os.fsencode(directory)) > _LONGEST_SOCKET:
             name = f"gpu-runner-ssh-{os.geteuid()}-"
-            ours = filter(files.is_private, sorted(Path("/tmp").glob(f"{name}*")))  # another user may make any
+            ours = filter(ownership.is_private, sorted(Path("/tmp").glob(f"{name}*")))  # another user may make any
             directory = next(ours, None) or Path(tempfile.mkdtemp("", name, "/tmp"))
         files.make_closed(directory)
-        if not files.is_private(directory):
+        if not ownership.is_private(directory):
             fix = "remove it; it is made anew, for you alone"
             raise RefusedError("ssh's sockets would lie where others can reach them", where=str(directory), fix=fix)
-        if site.ssh.config and (whose := files.exchangeable_by(Path(site.ssh.config))):
+        if site.ssh.config and (whose := ownership.exchangeable_by(Path(site.ssh.config))):
             what, fix = f"this is {whose}, and may name any program", "name one of your own: `config:` below `ssh:`"
             raise RefusedError(what, where=f"{site.ssh.config}, of the site {site.name}", fix=fix)
         options = [word for each in _OPTIONS.items() for word in ("-o", "=".join(each))]

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from runner.core import files
+from runner.core import ownership
 from runner.core.errors import InfrastructureError, RefusedError
 
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -42,7 +42,7 @@ def ensure_own_port(netloc: str, *, by_name: bool = False) -> str:
     """
     port = urlsplit(f"//{netloc}").port or 80
     listening = list(_listening(port))
-    if not all(files.is_trusted(user) for _, user in listening):
+    if not all(ownership.is_trusted(user) for _, user in listening):
         what = f"no trusted user listens at {netloc}: its images could be anybody's, and a login would be"
         fix = "let your registry or tunnel listen there, or at another port; RUNNER_TRUST=NAME if it is NAME's"
         raise RefusedError(what, where=netloc, fix=fix)

@@ -16,7 +16,7 @@ from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
-from runner.core import files
+from runner.core import files, ownership
 from runner.core.errors import InfrastructureError, RefusedError, UsageError
 
 # https://bford.info/cachedir/: backups pass by a directory that holds this file, and `clean` knows it as ours.
@@ -74,7 +74,7 @@ def configured(name: str) -> tuple[Path, ...]:
     """
     named = config_file() if os.environ.get("RUNNER_CONFIG") else None
     beside = ((each, found) for each in config_files() for found in sorted(each.parent.glob(name)))
-    return tuple(at for each, at in beside if each != named or not files.exchangeable_by(at, used=True))
+    return tuple(at for each, at in beside if each != named or not ownership.exchangeable_by(at, used=True))
 
 
 def site_of_shell() -> str:
@@ -87,8 +87,8 @@ def check_settings(file: Path) -> Path:
     """A file that this user has named once for all commands, also by a link. Raises RefusedError: since then it may
     have become another user's, as in a scratch that is emptied, or may before it is read, as one that is closed.
     """
-    if files.may_be_strangers(file):
-        whose, way_out = files.of_file(file)
+    if ownership.may_be_strangers(file):
+        whose, way_out = ownership.of_file(file)
         what = "these settings are another user's, or may become so, where all may write, or cannot be looked at"
         raise RefusedError(f"{what}{whose}", where=str(file), fix=f"name one of your own; {way_out}")
     return file
@@ -104,7 +104,7 @@ def whole_parts(value: str) -> str:
 def _whole_part(part: str) -> str:
     with suppress(OSError):  # the working directory is gone
         whole = part if part.startswith("/") else str(Path(part).absolute())
-        if whole == part or not (files.is_open(Path(whole)) or files.exchangeable_by(Path(whole))):
+        if whole == part or not (ownership.is_open(Path(whole)) or ownership.exchangeable_by(Path(whole))):
             return whole
     return ""
 
@@ -182,9 +182,9 @@ def check_output(path: Path, *, new: bool = False) -> None:
     ``new``: it may not be there.
     """
     with suppress(OSError):  # who writes it will say what is wrong
-        if whose := files.exchangeable_by(path, new=new):
+        if whose := ownership.exchangeable_by(path, new=new):
             what = f"this file is {whose}: another user could exchange it, or lead it elsewhere"
-            fix = f"name a file in a directory of your own; {files.way_out(path, whose)}"
+            fix = f"name a file in a directory of your own; {ownership.way_out(path, whose)}"
             raise UsageError(what, where=str(path), fix=fix)
 
 
@@ -212,7 +212,7 @@ def _check_own(directory: Path, user: int, what: str, variable: str, *, make: bo
     # Path.exists raises where a directory above is closed.
     if not (is_there := os.path.exists(directory)):  # noqa: PTH110
         _check_found.__wrapped__(directory, user, what, variable, new=True)
-        if is_there := make and files.may_be_strangers(directory):
+        if is_there := make and ownership.may_be_strangers(directory):
             with suppress(OSError):  # as above
                 files.make_closed(directory)
     if is_there:
@@ -223,11 +223,11 @@ def _check_own(directory: Path, user: int, what: str, variable: str, *, make: bo
 def _check_found(directory: Path, _user: int, what: str, variable: str, *, new: bool = False) -> None:
     whose = ""
     with suppress(OSError):  # who uses it will say what is wrong
-        whose = files.exchangeable_by(directory, new=new)
-        if not whose and files.others_may_write(directory.stat()):
-            whose = files.open_to(directory.stat())
+        whose = ownership.exchangeable_by(directory, new=new)
+        if not whose and ownership.others_may_write(directory.stat()):
+            whose = ownership.open_to(directory.stat())
     if whose:
-        fix = f"set {variable} to one of your own; {files.way_out(directory, whose)}"
+        fix = f"set {variable} to one of your own; {ownership.way_out(directory, whose)}"
         raise RefusedError(f"{what} is {whose}: what is there could be another user's", where=str(directory), fix=fix)
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from runner.core import files, paths, process
+from runner.core import files, ownership, paths, process
 from runner.core.errors import RefusedError, UsageError
 from runner.core.invocation import PROGRAM
 from runner.model.image import Activate, Environment, EnvironmentKind, ImageFacts, Setup
@@ -81,8 +81,8 @@ def _check_base(root: Path) -> None:
         home = files.read_bytes(root / "pyvenv.cfg", _HISTORY_BYTES)
     made_by = [Path(os.fsdecode(each)) for each in _HOME.findall(home)]
     for python in (root / "bin/python3", *made_by):
-        if files.may_be_strangers(python):
-            whose, way_out = files.of_file(python)
+        if ownership.may_be_strangers(python):
+            whose, way_out = ownership.of_file(python)
             what = f"it leads to where all may write, to what may be another user's by now{whose}"
             fix = f"make the environment anew, in a place of your own and by a Python of your own; {way_out}"
             raise RefusedError(what, where=str(python), fix=fix)
@@ -150,9 +150,9 @@ def _conda(prefix: Path) -> Path:
         if not (its := place / _CONDA_SH).is_file():
             continue
         is_named = place in (*named, prefix)
-        if not (files.may_be_strangers(its) if is_named else files.exchangeable_by(its)):
+        if not (ownership.may_be_strangers(its) if is_named else ownership.exchangeable_by(its)):
             return place
-        fix += f"; of {place} {files.of_file(its)[1]}"
+        fix += f"; of {place} {ownership.of_file(its)[1]}"
     raise RefusedError(f"no conda that activates {prefix} is found", where=str(prefix), fix=fix)
 
 
@@ -180,8 +180,8 @@ def user_directory(scratch: str) -> Path:
 
 def check_own(place: Path, fix: str = "name another directory") -> None:
     """Refuse a directory, which is there, in which another user could exchange what is made, or run. Raises OSError."""
-    if whose := files.exchangeable_by(place):
-        fix = f"{fix}; {files.way_out(place, whose)}"
+    if whose := ownership.exchangeable_by(place):
+        fix = f"{fix}; {ownership.way_out(place, whose)}"
         raise RefusedError(f"{place.name} is {whose}: what is there runs as you", where=str(place), fix=fix)
 
 
@@ -221,9 +221,9 @@ def check_setup(setup: Setup, lines: Iterable[Iterable[str]] = ()) -> None:
         is_code = not is_variable or _OF_CODE.match(word) is not None or login in path.parts
         if _OF_DATA.match(word) and not is_code:
             continue
-        is_open = is_code and files.is_open(path)
-        if is_open or (files.is_first_come(path, new=True) if is_variable else files.may_be_strangers(path)):
-            whose, way_out = files.of_file(path)
+        is_open = is_code and ownership.is_open(path)
+        if is_open or (ownership.is_first_come(path, new=True) if is_variable else ownership.may_be_strangers(path)):
+            whose, way_out = ownership.of_file(path)
             what = f"what is there runs as you, and may be another user's{whose}"
             raise RefusedError(
                 what, where=str(path), fix=f"name one of your own where it is named, as in the site's setup; {way_out}"
@@ -237,9 +237,9 @@ def beside(root: Path, name: str) -> Path:
     shared = root.parent / name
     is_there = os.path.lexists(shared)
     with suppress(FileNotFoundError):
-        if not is_there and files.others_may_write(root.parent.stat()):
+        if not is_there and ownership.others_may_write(root.parent.stat()):
             return root / name
-    return root / name if files.exchangeable_by(shared, new=not is_there) else shared
+    return root / name if ownership.exchangeable_by(shared, new=not is_there) else shared
 
 
 def directory_of(name: str, at: Path) -> Path:

@@ -14,9 +14,10 @@ from urllib.parse import urlsplit
 
 from runner.core import paths, process, process_identity
 from runner.core.errors import InfrastructureError, RefusedError, RunnerError, UsageError
-from runner.core.files import exchangeable_by, is_private, may_be_strangers, sha256
+from runner.core.files import sha256
 from runner.core.lock import locked
 from runner.core.loopback import ensure_own_port, is_here
+from runner.core.ownership import exchangeable_by, is_private, may_be_strangers
 
 if TYPE_CHECKING:
     import docker

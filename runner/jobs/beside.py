@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from runner.backends.schedulers import scheduler_module
 from runner.backends.schedulers.script_parts import SHELL
-from runner.core import files
+from runner.core import ownership
 from runner.core.errors import RefusedError, UsageError
 from runner.core.invocation import PROGRAM
 from runner.jobs.directory import Run, is_linked
@@ -85,7 +85,7 @@ def place_beside(run: Run, rank: int = 0) -> Place:
         raise RefusedError(f"{facts.title} starts nothing beside a job", where=run.run_id, fix="use ssh, if it may")
     hosts = plan.hosts if plan is not None else None
     if plan is not None and hosts is not None and hosts.config and not is_linked(run):  # which may run any program
-        if (closed := files.closed_to_others(Path(hosts.config), own=False)) is None:
+        if (closed := ownership.closed_to_others(Path(hosts.config), own=False)) is None:
             what = "you did not submit this run, and another user may change the configuration of ssh that it names"
             raise RefusedError(what, where=hosts.config, fix="use ssh itself")
         plan = replace(plan, hosts=replace(hosts, config=str(closed)))

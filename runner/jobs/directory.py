@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
-from runner.core import files, paths
+from runner.core import files, ownership, paths
 from runner.core.errors import UsageError
 from runner.model.figure import Figure, OfStudy, figure_of
 from runner.model.job import (
@@ -517,8 +517,8 @@ class Run:
 
     @property
     def exchangeable_by(self) -> str:
-        """Whose its place is, in words, where another user could exchange it, as ``files.exchangeable_by``."""
-        return files.exchangeable_by(self.path)
+        """Whose its place is, in words, where another user could exchange it, as ``ownership.exchangeable_by``."""
+        return ownership.exchangeable_by(self.path)
 
     @property
     def owner_of_outputs(self) -> int | None:
@@ -714,9 +714,9 @@ def make_root(root: Path) -> Path:
 
 def check_place(directory: Path) -> None:
     """Refuse a place where others could exchange a job's script before it is started. Raises OSError, UsageError."""
-    if whose := files.exchangeable_by(directory):
+    if whose := ownership.exchangeable_by(directory):
         what = f"this directory is {whose}: another user could exchange what your job is started from"
-        fix = f"name a directory of your own: --runs, or --write, DIR; {files.way_out(directory, whose)}"
+        fix = f"name a directory of your own: --runs, or --write, DIR; {ownership.way_out(directory, whose)}"
         raise UsageError(what, where=str(directory), fix=fix)
 
 
@@ -747,7 +747,7 @@ def is_linked(run: Run) -> bool:
     """Whether this user has submitted it, and it still lies where it was, where no stranger could put theirs."""
     with suppress(OSError, RuntimeError, ValueError):
         is_here = is_own(link := index() / run.run_id) and link.resolve(strict=True) == run.path.resolve()
-        return is_here and not files.may_be_strangers(run.path)
+        return is_here and not ownership.may_be_strangers(run.path)
     return False
 
 

@@ -15,7 +15,7 @@ from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
-from runner.core import files
+from runner.core import ownership
 from runner.core.errors import UsageError
 from runner.core.invocation import PROGRAM
 from runner.core.text import counted, printable
@@ -86,7 +86,7 @@ def resolved(path: Path) -> Path:
     directory is closed to this user.
     """
     try:
-        real = files.real_path(path)
+        real = ownership.real_path(path)
     except OSError as error:
         what, where = error.strerror or str(error), str(error.filename or path)
         raise UsageError(what, where=where, fix="name the directory that is meant") from None

@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-from runner.core import files
+from runner.core import files, ownership
 from runner.core.errors import RefusedError
 from runner.jobs.snapshot_copy import leads_out
 
@@ -149,7 +149,7 @@ def main() -> None:
     directory, lists = Path(sys.argv[1]).absolute(), Path(sys.argv[2])
     for each in (directory, lists):
         each.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if whose := files.exchangeable_by(directory):
+    if whose := ownership.exchangeable_by(directory):
         print(f"{directory} is {whose}: another user could exchange your files there", file=sys.stderr)
         sys.exit(REFUSED)
     listing = lists / f"{files.key_of(str(directory))[:16]}.json"

@@ -13,7 +13,7 @@ from typing import Literal
 
 import msgspec
 
-from runner.core import files, paths, process
+from runner.core import files, ownership, paths, process
 from runner.core.errors import UsageError
 from runner.jobs.directory import Run
 from runner.model.backends import SCHEDULERS
@@ -78,11 +78,11 @@ def program_of(kind: Kind, words: Sequence[str], request: Request, site: Site, *
 
 def check_kernels(directory: Path) -> None:
     """Raises UsageError: what kernels import would be of others."""
-    whose, is_open = files.exchangeable_by(directory, used=True), files.others_may_write(directory.stat())
+    whose, is_open = ownership.exchangeable_by(directory, used=True), ownership.others_may_write(directory.stat())
     if whose or is_open:
         what = f"kernels would run modules of others there ({whose or 'all may write to it'})"
         closed = f"or close it: chmod o-w {shlex.quote(str(directory))}"
-        fix = f"start it in a directory of your own; {closed if is_open else files.way_out(directory, whose)}"
+        fix = f"start it in a directory of your own; {closed if is_open else ownership.way_out(directory, whose)}"
         raise UsageError(what, where=str(directory), fix=fix)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from runner.backends.schedulers.script_parts import SHELL
-from runner.core import files, process
+from runner.core import files, ownership, process
 from runner.core.errors import RefusedError
 from runner.jobs.beside import Place, place_beside
 from runner.jobs.directory import Run
@@ -104,7 +104,7 @@ def _prepared(run: Run, rank: int) -> Path:
     directory = run.path.with_name(f".ssh-{run.run_id}") / str(rank)
     for each in (directory.parent, directory):
         each.mkdir(mode=0o700, exist_ok=True)
-        if not files.is_private(each):
+        if not ownership.is_private(each):
             what = "what ssh reads there could be another user's"
             raise RefusedError(what, where=str(each), fix="submit with --runs in a directory of your own")
     if (directory / "sshd_config").exists():

@@ -20,7 +20,7 @@ from pathlib import Path
 import msgspec
 
 from runner.backends.schedulers import Scheduler, connect, quiet_s
-from runner.core import files, paths
+from runner.core import files, ownership, paths
 from runner.core.errors import NotAcceptedError, RefusedError, RunnerError, UnknownStateError
 from runner.images.store import owners
 from runner.jobs.directory import Run, is_linked, plain_job_id
@@ -333,11 +333,11 @@ def clients_of(run: Run, record: Submitted) -> Path | None:
     if clients is None:
         return None
     # The box of a run may have been in a scratch, which is emptied.
-    if is_linked(run) and run.owner == os.geteuid() and not files.may_be_strangers(clients):
+    if is_linked(run) and run.owner == os.geteuid() and not ownership.may_be_strangers(clients):
         return clients
-    closed = files.closed_to_others(clients)
+    closed = ownership.closed_to_others(clients)
     if closed is not None and (paths.cache_dir() / "boxes").resolve() not in closed.parents:
-        closed = files.closed_to_others(closed, own=False)
+        closed = ownership.closed_to_others(closed, own=False)
     if closed is not None:
         return closed
     raise UnknownStateError(
@@ -423,5 +423,5 @@ def ensure_own(run: Run) -> None:
             fix=f"do it as {owners.user(owner)}, or cancel the job itself with the scheduler's own command",
         )
     if whose := run.exchangeable_by:
-        fix = f"cancel the job itself with the scheduler's own command; {files.way_out(run.path, whose)}"
+        fix = f"cancel the job itself with the scheduler's own command; {ownership.way_out(run.path, whose)}"
         raise RefusedError(f"this directory is {whose}: another could be put there", where=str(run.path), fix=fix)

@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from runner.core import files as atomic
+from runner.core import ownership
 from runner.core.errors import RefusedError, UsageError
 from runner.core.invocation import PROGRAM
 from runner.model.backends import SCHEDULERS
@@ -140,9 +141,10 @@ def write_recipe(new: NewRecipe, directory: Path, start: Path) -> tuple[Path, ..
         fix = "name another folder, or remove that file"
         raise RefusedError("there is another file of this name", where=str(directory / taken), fix=fix)
     directory.mkdir(parents=True, exist_ok=True)
-    if whose := atomic.exchangeable_by(directory):
+    if whose := ownership.exchangeable_by(directory):
         what = f"the folder is {whose}: another user could exchange what would run as you"
-        raise RefusedError(what, where=str(directory), fix=f"name another folder; {atomic.way_out(directory, whose)}")
+        fix = f"name another folder; {ownership.way_out(directory, whose)}"
+        raise RefusedError(what, where=str(directory), fix=fix)
     for file in to_copy:
         copy = directory / file
         copy.parent.mkdir(parents=True, exist_ok=True)

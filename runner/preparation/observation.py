@@ -17,7 +17,7 @@ from runner.backends.runtimes import answer_of
 from runner.backends.runtimes.common import mount_problem
 from runner.checks.image_fit import missing_packages
 from runner.checks.registry import Observed, Workspace
-from runner.core import files, process
+from runner.core import files, ownership, process
 from runner.core.errors import RefusedError, RunnerError
 from runner.core.invocation import PROGRAM
 from runner.core.paths import home
@@ -65,7 +65,7 @@ def observe(
     of_shell = carried_caches(dict(request.caches), choices.runtime, (*way.mounts, *request.mounts))
     caches = [f"{name}={value}" for name, value in of_shell.items() if name not in dict(request.env)]
     for each in map(Path, of_shell.values()):
-        if not os.path.lexists(each) and files.may_be_strangers(each):
+        if not os.path.lexists(each) and ownership.may_be_strangers(each):
             with suppress(OSError):  # else another user could, while the job waits
                 files.make_closed(each)
     check_setup(setup, (*way.load, *site.mpi.load, variables, caches, (site.ssh.config, way.library_path)))
@@ -240,7 +240,7 @@ def _run_directory(runtime: str, runs: Path) -> tuple[tuple[str, ...], str | Non
         return (written,), f"{runs} cannot be used: {error}"
     problem = f"runs cannot lie below a path with a newline: {real!r}" if "\n" in real else mount_problem(runtime, real)
     above = next(each for each in (Path(real), *Path(real).parents) if os.path.lexists(each))
-    if above.is_dir() and files.exchangeable_by(Path(real), new=True):
+    if above.is_dir() and ownership.exchangeable_by(Path(real), new=True):
         from runner.jobs.directory import check_place
 
         check_place(Path(real))  # as it will be when the job is submitted

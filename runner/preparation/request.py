@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from runner.core import files, paths
+from runner.core import files, ownership, paths
 from runner.core.errors import RefusedError, UsageError
 from runner.images import reference as references
 from runner.images.store import store
@@ -179,7 +179,7 @@ def _script(program: Sequence[str]) -> str | None:
 def record_of(request: Request, site: str) -> RequestRecord:
     """What is kept of a request; ``site``: that is used."""
     named = tuple(_named(request, site))
-    whose = ((path, files.exchangeable_by(path, new=True, used=True)) for path in named)
+    whose = ((path, ownership.exchangeable_by(path, new=True, used=True)) for path in named)
     there = tuple(map(str, filter(os.path.lexists, named)))
     return RequestRecord(request, site, tuple(f"{path}: {of}" for path, of in whose if of), there)
 
@@ -210,7 +210,7 @@ def _named(request: Request, site: str) -> Iterator[Path]:
 def _of_whom(recorded: str) -> tuple[str, str]:
     """A path of ``of_others`` and its user, whatever words a version has for it; empty where that may be anybody."""
     path, *whose = re.split(r": (?=user |everybody's |your login|below /|behind /|not )", recorded, maxsplit=1)
-    return path, files.user_of("".join(whose))
+    return path, ownership.user_of("".join(whose))
 
 
 def check_directory(record: RequestRecord, what: str) -> None:
@@ -231,12 +231,12 @@ def check_directory(record: RequestRecord, what: str) -> None:
     named = dict.fromkeys((*_named(request, record.site), *map(Path, record.there)))
     there = {Path(request.directory), *filter(os.path.lexists, named)}
     for path in named:
-        whose = files.exchangeable_by(path, new=path not in there, used=True)
-        if not whose and str(path) in record.there and files.may_be_strangers(path):
+        whose = ownership.exchangeable_by(path, new=path not in there, used=True)
+        if not whose and str(path) in record.there and ownership.may_be_strangers(path):
             whose = "not there any more, where others may put theirs"
         if whose and _of_whom(f"{path}: {whose}") not in were:
             became = f"this is {whose}, since {what} was submitted: it would run as you, or be mounted"
-            fix = f"submit anew, with what you mean; {files.way_out(path, whose)}"
+            fix = f"submit anew, with what you mean; {ownership.way_out(path, whose)}"
             raise RefusedError(became, where=str(path), fix=fix)
 
 
@@ -248,13 +248,13 @@ def check_foreign(request: Request, changes: Collection[str], *, own: bool = Fal
         value = getattr(request, name) or ""
         if name not in changes and paths.is_site_file(value):
             place = Path(request.directory, value)
-            whose = files.exchangeable_by(place, used=True)  # what is not there may come and go
+            whose = ownership.exchangeable_by(place, used=True)  # what is not there may come and go
             if not whose and not own and place.stat().st_uid == os.geteuid():
                 whose = "yours, and may be a copy of that user's"
             if whose:
                 option = f"--{name.replace('_', '-')}"
                 what = f"this is {whose}, and names what would run as you"
-                fix = f"{option} {place}, if you trust its owner; {files.way_out(place, whose)}"
+                fix = f"{option} {place}, if you trust its owner; {ownership.way_out(place, whose)}"
                 raise RefusedError(what, where=f"{option} {place}", fix=fix)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from runner import box
-from runner.core import files, paths, process
+from runner.core import ownership, paths, process
 from runner.core.errors import RefusedError
 from runner.core.invocation import PROGRAM
 from runner.images import engine as private_engine
@@ -142,7 +142,7 @@ def _check_ours(cache: Path) -> None:
     Raises:
         RefusedError: it holds something, and not our marker; others may put theirs in its place.
     """
-    if files.may_be_strangers(cache):
+    if ownership.may_be_strangers(cache):
         what, fix = "others may put a directory of theirs, or a link, in this place", "remove what is yours by hand"
         raise RefusedError(what, where=str(cache), fix=fix)
     if cache.is_dir() and any(cache.iterdir()) and not paths.is_ours(cache):

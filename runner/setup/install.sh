@@ -36,7 +36,7 @@ whose=$(
     "$python" - "$prefix" "$modules/gpu-runner" <<'END'
 import sys
 from pathlib import Path
-from runner.core.files import exchangeable_by
+from runner.core.ownership import exchangeable_by
 
 print(*(f"{each} is {whose}" for each in sys.argv[1:] if (whose := exchangeable_by(Path(each)))), sep="; ")
 END

@@ -24,7 +24,7 @@ own_tmp() {
 _of_others='
 import os
 from pathlib import Path
-from runner.core.files import exchangeable_by, may_be_strangers
+from runner.core.ownership import exchangeable_by, may_be_strangers
 
 def is_others(*paths):
     return any(exchangeable_by(each, new=True, used=True) or may_be_strangers(each) for each in map(Path, paths))

@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from runner.core import files, paths, process, strict_yaml
+from runner.core import files, ownership, paths, process, strict_yaml
 from runner.core.errors import UsageError
 from runner.core.invocation import PROGRAM
 from runner.core.registry import Registry, T
@@ -108,7 +108,7 @@ def with_bases(document: Document) -> tuple[Document, ...]:
     documents = [document]
     while base := _extended(documents[-1]):
         path = _path(base, Path(documents[-1].name).parent, _where_extended(documents[-1]))
-        if paths.is_site_file(base) and not files.is_first_come(Path(documents[-1].name), new=True):
+        if paths.is_site_file(base) and not ownership.is_first_come(Path(documents[-1].name), new=True):
             paths.check_settings(path)  # of a file that is not a stranger's itself, which the user has named
         if path.resolve() in {Path(each.name).resolve() for each in documents}:
             break

@@ -30,7 +30,7 @@ from runner.box.root import location
 from runner.cli import remote
 from runner.cli.batch_script import is_batch_script
 from runner.cli.importer import command as importer
-from runner.core import files, lock, paths, process_identity
+from runner.core import files, lock, ownership, paths, process_identity
 from runner.core.errors import Exit
 from runner.core.progress import Silent
 from runner.environments import collect, make
@@ -851,7 +851,7 @@ def test_what_a_stranger_exchanges_for_ones_own_under_a_command_is_not_acted_on(
         (files, "read_below", lambda: chain.cancel(sweep_of())),
     ):
         assert exchanged_after(module, name, call).startswith(whose)
-    assert exchanged_after(files, "real_path", lambda: Run(lookup.resolved(strangers)).keep("x.json", {})) == ""
+    assert exchanged_after(ownership, "real_path", lambda: Run(lookup.resolved(strangers)).keep("x.json", {})) == ""
     assert sorted(hers.rglob("*")) == before
     for call in (lambda: sweep_of().stop(), lambda: chain.cancel(sweep_of())):
         assert f"belongs to user {CAROL}" in outcome_as(ALICE, call).what
@@ -988,7 +988,7 @@ def test_no_cache_that_others_may_write_to_is_used(place: Path, monkeypatch: pyt
     assert "the cache directory is below" in outcome_as(ALICE, blobs.directory).what, "where it would be made"
     monkeypatch.setenv("RUNNER_CACHE", str(owned(place / "shared", 0, 0o1777) / "cache/x"))
     run_as(ALICE, blobs.directory)
-    assert run_as(ALICE, files.is_private, place / "shared/cache/x"), "no other user can make it from here on"
+    assert run_as(ALICE, ownership.is_private, place / "shared/cache/x"), "no other user can make it from here on"
 
 
 def test_no_list_of_runs_and_no_settings_of_a_stranger_are_used(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1124,7 +1124,7 @@ def test_a_strangers_link_to_a_name_that_is_too_long_is_not_followed(
         assert fix in outcome_as(ALICE, paths.write_output, at / "x", b"x").fix
         assert fix in outcome_as(ALICE, check_place, at).fix
     assert "not to be looked at" in outcome_as(ALICE, paths.write_output, shared / "hers/x", b"x").what
-    assert files.is_first_come(shared / "hers")
+    assert ownership.is_first_come(shared / "hers")
 
 
 def test_no_cache_of_the_shell_is_a_strangers(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1231,7 +1231,7 @@ def test_a_logins_group_that_is_trusted_by_its_name_is_a_projects(place: Path, m
         answering.chmod(0o755)
     for trust, trusted in (("bob,@lab", True), (f"{CAROL},@{ALICE}", True), ("@labs", False)):
         monkeypatch.setenv("RUNNER_TRUST", trust)
-        assert (run_as(ALICE, files.exchangeable_by, lab) == "") == trusted
+        assert (run_as(ALICE, ownership.exchangeable_by, lab) == "") == trusted
         for text in (f'. {LEFTOVERS} && is_own "$HOME"', (SHELL / "cli/remote.sh").read_text()):
             env = {"HOME": str(lab), "PATH": f"{named.parent}:/usr/bin:/bin", "RUNNER_TRUST": trust}
             done = subprocess.run([*become(ALICE), "bash", "-c", text, "bash", "none"], check=False, env=env)
@@ -1267,10 +1267,10 @@ def test_a_group_of_the_system_is_no_project(
     named.chmod(0o755)
     monkeypatch.setenv("RUNNER_TRUST", trust)
     monkeypatch.setattr(pwd, "getpwuid", lambda _: SimpleNamespace(pw_gid=ALICE, pw_name="alice"))
-    whose = run_as(ALICE, files.exchangeable_by, hers, groups=groups)
+    whose = run_as(ALICE, ownership.exchangeable_by, hers, groups=groups)
     assert (whose == "") == trusted
     if about[:2] == (0, 100) and not trusted:
-        assert files.way_out(hers, whose) == "RUNNER_TRUST=@users trusts them"
+        assert ownership.way_out(hers, whose) == "RUNNER_TRUST=@users trusts them"
     assert (not run_as(ALICE, serve._of_strangers, str(hers), groups=groups)) == trusted
     for text in (f'. {LEFTOVERS} && is_own "$HOME"', (SHELL / "cli/remote.sh").read_text()):
         member = [*become(ALICE, groups=groups), "bash", "-c", text, "bash", "none"]
@@ -1331,7 +1331,7 @@ def test_no_link_of_a_stranger_leads_to_where_things_are_kept(place: Path, monke
         run_as(CAROL, os.symlink, own if name == "link" else own.parent, shared / name)
     run_as(ALICE, os.symlink, own, shared / "hers")
     (owned(place / "open", CAROL, 0o777) / "hers").symlink_to(own)
-    assert run_as(ALICE, files.exchangeable_by, shared / "hers") == ""
+    assert run_as(ALICE, ownership.exchangeable_by, shared / "hers") == ""
     lab = owned(owned(owned(place / "projects", 0) / "lab", CAROL) / "hers", ALICE)
     script, shell = (SHELL / "cli/remote.sh").read_text(), SHELL / "backends/runtimes/shell"
     named = owned(place / "bin", 0) / "id"
@@ -1347,7 +1347,7 @@ def test_no_link_of_a_stranger_leads_to_where_things_are_kept(place: Path, monke
         answers = f'-un) echo alice ;; "-g "*) echo {login} ;; *) /usr/bin/id "$@" ;;'
         named.write_text(f"#!/bin/sh\ncase $* in {answers} esac\n")
         named.chmod(0o755)
-        assert (run_as(ALICE, files.exchangeable_by, lab, groups=(ALICE, GROUP)) == "") == trusted
+        assert (run_as(ALICE, ownership.exchangeable_by, lab, groups=(ALICE, GROUP)) == "") == trusted
         at = run_as(ALICE, node_place, lab, groups=(ALICE, GROUP))
         assert at == (str(lab) if trusted else "/tmp")
         for text in (f'. {LEFTOVERS} && is_own "$HOME"', script):
@@ -1359,11 +1359,11 @@ def test_no_link_of_a_stranger_leads_to_where_things_are_kept(place: Path, monke
     for group, mode, closed in ((GROUP, 0o2775, False), (GROUP, 0o3775, True), (ALICE, 0o2775, True)):  # GROUP: login's
         os.chown(roots, 0, group)
         roots.chmod(mode)
-        assert (run_as(ALICE, files.exchangeable_by, roots / "hers", groups=(ALICE, GROUP)) == "") == closed
+        assert (run_as(ALICE, ownership.exchangeable_by, roots / "hers", groups=(ALICE, GROUP)) == "") == closed
     os.chown(roots, 0, GROUP)
     roots.chmod(0o2775)
     monkeypatch.setattr(grp, "getgrgid", lambda _: SimpleNamespace(gr_name="alice"))
-    assert run_as(ALICE, files.exchangeable_by, roots / "hers", groups=(GROUP,)) == "", "a user private group"
+    assert run_as(ALICE, ownership.exchangeable_by, roots / "hers", groups=(GROUP,)) == "", "a user private group"
     monkeypatch.undo()
     for variable, read in (("RUNNER_CONFIG", paths.config_file), ("RUNNER_SITE", paths.site_of_shell)):
         for owner in (ALICE, CAROL):
@@ -1389,7 +1389,7 @@ def test_no_link_of_a_stranger_leads_to_where_things_are_kept(place: Path, monke
     monkeypatch.delenv("RUNNER_CONFIG")
     (home := owned(place / "home", ALICE, 0o700)).joinpath("image").write_text("x")
     for link in (shared / "link", shared / "above/thesis", place / "open/hers"):
-        assert run_as(ALICE, files.exchangeable_by, link).startswith(("behind", "below"))
+        assert run_as(ALICE, ownership.exchangeable_by, link).startswith(("behind", "below"))
         assert "could exchange" in outcome_as(ALICE, directory.make_root, link).what
         for variable, call in (("RUNNER_STATE", paths.state_dir), ("RUNNER_CACHE", lambda: paths.cache("images"))):
             monkeypatch.setenv(variable, str(link))
@@ -1427,7 +1427,7 @@ def test_a_directory_that_another_project_may_have_moved_is_no_project_of_ones_o
         named.write_text(
             f"#!/bin/sh\ncase $* in -un) echo alice ;; '-g '*) echo {ALICE} ;; *) /usr/bin/id \"$@\" ;; esac\n"
         )
-        assert (run_as(ALICE, files.exchangeable_by, lab, groups=(ALICE, GROUP)) == "") == trusted
+        assert (run_as(ALICE, ownership.exchangeable_by, lab, groups=(ALICE, GROUP)) == "") == trusted
         assert bool(run_as(ALICE, serve._of_strangers, str(lab.parent), groups=(ALICE, GROUP))) != trusted
         for text in (f'. {LEFTOVERS} && is_own "$HOME"', script):
             member = [*become(ALICE, groups=(ALICE, GROUP)), "bash", "-c", text, "bash", "none"]
@@ -1466,7 +1466,7 @@ def test_git_and_sockets_are_served_where_no_one_else_renames(place: Path, monke
     def private() -> bool:
         own = Path(tempfile.gettempdir()) / "sockets"
         own.mkdir(mode=0o700)
-        return files.is_private(own)
+        return ownership.is_private(own)
 
     for number, (owner, mode, is_safe) in enumerate(((CAROL, 0o1777, False), (0, 0o777, False), (0, 0o1777, True))):
         monkeypatch.setattr(tempfile, "tempdir", str(owned(place / f"tmp{number}", owner, mode)))

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import date
 from pathlib import Path
 
-from runner.core import files, paths, strict_yaml
+from runner.core import ownership, paths, strict_yaml
 from runner.core.errors import UsageError
 from runner.core.text import gpus_text
 from runner.figures.compare.launches import MeasuredLaunch, PointLaunches, in_order
@@ -24,7 +24,7 @@ def default_file() -> Path:
     it, as where RUNNER_CONFIG is in a directory of all.
     """
     file = paths.config_file().with_name("references.yaml")
-    if whose := files.exchangeable_by(file, new=True, used=True):
+    if whose := ownership.exchangeable_by(file, new=True, used=True):
         raise UsageError(f"this file is {whose}: references may be theirs", where=str(file), fix="--reference FILE")
     return paths.check_settings(file)  # again: it may come and go
 

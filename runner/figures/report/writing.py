@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from runner.core import files
+from runner.core import files, ownership
 from runner.core.columns import as_csv
 from runner.core.errors import InfrastructureError, UsageError
 from runner.core.lock import locked
@@ -86,9 +86,9 @@ def check(directory: Path, *, new: bool = False) -> None:
         UsageError: it is no directory, or not empty and no report; or others could exchange it.
     """
     try:
-        if whose := files.exchangeable_by(directory, new=new):
+        if whose := ownership.exchangeable_by(directory, new=new):
             what = f"this directory is {whose}: another user could exchange the report, or lead it elsewhere"
-            fix = f"name a directory of your own with -o; {files.way_out(directory, whose)}"
+            fix = f"name a directory of your own with -o; {ownership.way_out(directory, whose)}"
             raise UsageError(what, where=str(directory), fix=fix)
         foreign = sorted(
             path.name

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from runner.core import files, paths
+from runner.core import files, ownership, paths
 from runner.core.errors import InfrastructureError
 from runner.core.files import key_of
 from runner.core.package_directory import COMPILED, PackageDirectory
@@ -71,12 +71,12 @@ def keep_collected(packages: PackageDirectory, say: Callable[[str], None]) -> No
 
     Earlier collections do not tell where a wheel was made: theirs are left where they are.
     """
-    root = files.closed_to_others(packages.path)
+    root = ownership.closed_to_others(packages.path)
     for name, path in packages.files(COMPILED):
         if name.count("/") == 2:
             content = None
             with suppress(OSError):
-                if root is not None and files.closed_to_others(root / COMPILED / name):
+                if root is not None and ownership.closed_to_others(root / COMPILED / name):
                     content = files.read_below(root, f"{COMPILED}/{name}")  # a link could lead to any file of this user
             if content is None:
                 say(f"the wheel {path} is not used: another user can change it, or it is a link")

@@ -16,7 +16,7 @@ import msgspec
 
 from runner.core import paths
 from runner.core.errors import InfrastructureError, RefusedError, UsageError
-from runner.core.files import exchangeable_by
+from runner.core.ownership import exchangeable_by
 from runner.core.progress import Progress
 from runner.core.text import instead
 from runner.images import reference as references

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 
-from runner.core import files
+from runner.core import ownership
 from runner.core.errors import InfrastructureError, RefusedError, RunnerError
 
 
@@ -75,8 +75,8 @@ def opened(store: Path) -> Iterator[Path | None]:
     at = f"/proc/{os.getpid()}/fd/{handle}"
     try:
         owner = os.fstat(handle).st_uid  # after it was opened: what leads there may come and go
-        whose = files.led_by(store, owner)
-        if owner in (0, os.geteuid()) and (whose or files.may_be_strangers(store)):
+        whose = ownership.led_by(store, owner)
+        if owner in (0, os.geteuid()) and (whose or ownership.may_be_strangers(store)):
             raise _exchangeable(store, whose)
         yield Path(at)
     except RunnerError as error:
@@ -160,21 +160,21 @@ def user(uid: int) -> str:
 
 @lru_cache
 def _believed_in(store: Path, owner: int, user: int) -> frozenset[int]:
-    whose = files.led_by(store, owner)
+    whose = ownership.led_by(store, owner)
     if owner in (0, user):
-        if whose or files.is_first_come(store):
+        if whose or ownership.is_first_come(store):
             raise _exchangeable(store, whose)
         return frozenset((user, 0))
     # In a container of an ordinary user, the store's owner and any stranger look the same.
-    if owner == files.unmapped_user():
+    if owner == ownership.unmapped_user():
         return frozenset((user, 0))
     # A stranger may exchange all that is in his store, at any time: this user's files, too.
-    return frozenset() if whose or files.may_be_strangers(store) else frozenset((user, 0, owner))
+    return frozenset() if whose or ownership.may_be_strangers(store) else frozenset((user, 0, owner))
 
 
 def _exchangeable(store: Path, whose: str) -> RefusedError:
     with suppress(OSError):  # what leads there has gone by now
-        whose = whose or files.exchangeable_by(store)
+        whose = whose or ownership.exchangeable_by(store)
     what = f"the image store is {whose or 'where others made a directory'}: another user could exchange all of it"
-    fix = f"name another store, by --store DIR or RUNNER_STORE{whose and f'; {files.way_out(store, whose)}'}"
+    fix = f"name another store, by --store DIR or RUNNER_STORE{whose and f'; {ownership.way_out(store, whose)}'}"
     return RefusedError(what, where=str(store), fix=fix)

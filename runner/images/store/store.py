@@ -29,7 +29,7 @@ from pathlib import Path
 
 import msgspec
 
-from runner.core import files, paths, process_identity
+from runner.core import files, ownership, paths, process_identity
 from runner.core.errors import InfrastructureError, RunnerError, UsageError
 from runner.core.files import key_of
 from runner.images import reference as references
@@ -129,7 +129,7 @@ def partial(key: str, store: Path) -> Iterator[Path]:
     with writing(own):
         own.mkdir(mode=0o700)
         handle = os.open(own, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    at = own if files.closed_to_others(own) else Path(f"/proc/{os.getpid()}/fd/{handle}")
+    at = own if ownership.closed_to_others(own) else Path(f"/proc/{os.getpid()}/fd/{handle}")
     try:
         about = os.fstat(handle)
         if about.st_uid != os.geteuid() or about.st_mode & 0o077 or any(at.iterdir()):

@@ -13,7 +13,7 @@ import click
 import pytest
 
 from runner.cli import VERBS, cli, main, run
-from runner.core import files, process
+from runner.core import ownership, process
 from runner.core.errors import Exit
 from runner.jobs.directory import index
 from tests.support.commands import Call
@@ -401,7 +401,7 @@ def test_no_program_is_looked_for_by_the_working_directory(
 ) -> None:
     """As by ``PATH=$PATH:``; but in one's own it is as the shell has it."""
     monkeypatch.setenv("PATH", path)
-    monkeypatch.setattr(files, "exchangeable_by", lambda _place, **_: whose)
+    monkeypatch.setattr(ownership, "exchangeable_by", lambda _place, **_: whose)
     if not whose and path.startswith((":", "bin")):
         here = Path.cwd()
         left = f"{here}:/usr/bin:{here}:{here}/bin:/bin:{here}" if path.startswith(":") else f"{here}/bin"

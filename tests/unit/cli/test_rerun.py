@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from runner.cli.rerun import image_line
-from runner.core import files
+from runner.core import ownership
 from runner.core.errors import Exit
 from runner.jobs.directory import orders
 from runner.model.plan import PlannedImage
@@ -114,7 +114,7 @@ def test_of_a_run_that_was_renamed_too_strangers_are_refused(
     call("submit", *LOCAL, "--wait", "--", sys.executable, ODD)
     directory = Path(str(facts(call)["directory"]))
     renamed = directory.rename(directory.with_name("paper"))
-    monkeypatch.setattr(files, "exchangeable_by", lambda path, **_: "a stranger's" if path.name == ODD else "")
+    monkeypatch.setattr(ownership, "exchangeable_by", lambda path, **_: "a stranger's" if path.name == ODD else "")
     assert "a stranger's, since" in call("rerun", str(renamed), "--dry-run", code=Exit.REFUSED)[1]
 
 

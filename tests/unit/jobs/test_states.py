@@ -12,7 +12,7 @@ import pytest
 
 from runner.backends import schedulers
 from runner.backends.schedulers.slurm.client import Slurm
-from runner.core import files
+from runner.core import files, ownership
 from runner.core.errors import Exit, InfrastructureError, RunnerError, UnknownStateError
 from runner.jobs.directory import Run, orders
 from runner.jobs.life import standing
@@ -145,13 +145,13 @@ def test_programs_are_run_where_they_were_when_they_were_looked_at(
     real, link = tmp_path / "real", tmp_path / "link"
     real.mkdir(mode=0o755)
     link.symlink_to(real)
-    closed = files.closed_to_others(link)
+    closed = ownership.closed_to_others(link)
     real.chmod(0o775)
-    assert (closed, files.closed_to_others(link)) == (real.resolve(), None)
+    assert (closed, ownership.closed_to_others(link)) == (real.resolve(), None)
     link.unlink()
     link.symlink_to("/usr/bin")
     monkeypatch.setattr(Path, "resolve", lambda path, **_: path)  # it was a directory then
-    assert files.closed_to_others(link) is None
+    assert ownership.closed_to_others(link) is None
 
 
 RUNNING = JobState("running", "RUNNING", nodes="dgx[01-02]")

@@ -21,7 +21,7 @@ import msgspec
 from runner.backends import LEFTOVERS
 from runner.backends.schedulers.local.client import JobProcesses, Local
 from runner.backends.schedulers.script_parts import SHELL
-from runner.core import files, paths, process
+from runner.core import files, ownership, paths, process
 from runner.core.errors import Exit, NotAcceptedError, UnknownStateError
 from runner.model.backends import RUNTIMES
 from runner.model.job import JobState
@@ -245,7 +245,7 @@ def _host_faults(plan: Plan, run: str, token: str, answers: Mapping[str, Sequenc
         fix = "name a directory of a file system that every host shares, with --runs"
         yield f"it does not see the run directory {run}", fix
     elif "exchangeable" in answers:
-        fix = f"name a directory, with --runs, that is your own on every host; {files.TRUSTS}"
+        fix = f"name a directory, with --runs, that is your own on every host; {ownership.TRUSTS}"
         yield f"another user could exchange the run directory {run} there", fix
     image, size = plan.image, answers.get("image", [""])[0]
     if image.path and size in ("", "0"):

@@ -1,0 +1,320 @@
+"""Whose a place is: who else could exchange what lies there, or lead it elsewhere."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import shlex
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+TRUSTS = "RUNNER_TRUST=NAME,... trusts accounts of the site"  # the end of a fix (exchangeable_by)
+_MOST_ON_THE_WAY = 1000  # names: links may lead in circles
+
+
+def closed_to_others(path: Path, *, own: bool = True) -> Path | None:
+    """The real path of what no other user but root can change or replace; None where one can. It is what is to be used:
+    a link that led there may lead elsewhere by then. Of this user's ``own`` some may be a copy of what is another's.
+    """
+    trusted = (0, os.geteuid()) if own else (0,)
+    try:
+        real = path.resolve(strict=True)
+        for each in (real, *real.parents):
+            status = each.lstat()  # a link may have taken its place
+            # Above it others may write where they cannot rename or remove what is not theirs (sticky).
+            sticky = each != real and status.st_mode & stat.S_ISVTX
+            is_open = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not sticky
+            if is_open or stat.S_ISLNK(status.st_mode) or status.st_uid not in trusted:
+                return None
+    except (OSError, RuntimeError, ValueError):
+        return None
+    return real if path.is_absolute() else None
+
+
+def exchangeable_by(directory: Path, *, new: bool = False, used: bool = False) -> str:
+    """Whose directory it is, or one above it or a link on the way there, in words, where another user could exchange
+    what this one makes there, or lead it elsewhere; else empty. Who may write by the group, the owner trusts, but for
+    the login's group in a directory that is not this user's: who has that may be anybody, and it counts as all. Trusted
+    are root, accounts of the system, and those that RUNNER_TRUST names; of a directory above that others may not write
+    to, also the owner where it is of a group that this user was put into (a project's; who has the same login group may
+    be anybody), and not where all may write: it may come from a place that gives its group away. That holds of
+    ``directory``, too, where it is only ``used``, as a file. What is not there, another user may have taken away for
+    this moment, unless it is ``new``: then it will be this user's, who asks again once it is.
+    """
+    return next(_exchangers(directory, new=new, used=used), "")
+
+
+def led_by(directory: Path, owner: int) -> str:
+    """The same of what is a user's there who is neither trusted nor the ``owner`` of the directory."""
+    return next((whose for whose in _exchangers(directory) if user_of(whose) not in ("", str(owner))), "")
+
+
+def _exchangers(directory: Path, *, new: bool = False, used: bool = False) -> Iterator[str]:
+    try:
+        real = directory.resolve()
+        on_the_way = {each: _looked_at(each) for each in (real, *real.parents, *reversed(_way(directory)))}
+    except (OSError, RuntimeError) as error:  # as where a link leads to a name that is too long, or to itself
+        yield f"not to be looked at ({getattr(error, 'strerror', 'its links lead in circles')})"
+        return
+    for each, looked_at in on_the_way.items():
+        if looked_at is None:
+            if not new:
+                yield "not there any more"
+            continue
+        status, above = looked_at
+        is_link, whose = stat.S_ISLNK(status.st_mode), ""
+        # Any may write a link; where others may not, it is of those who may write to its directory, which comes, too.
+        place = above if is_link else status
+        others_write = others_may_write(place)
+        if not (is_link and not others_write) and is_strangers(status, above, by_place=used or each != real):
+            whose = f"user {status.st_uid}'s{' link' if is_link else ''}"
+        if not whose and others_write and not is_link and not status.st_mode & stat.S_ISVTX:
+            whose = f"{open_to(status)} (no sticky bit)"
+        if whose:
+            yield whose if each == real else f"{'behind' if is_link else 'below'} {each}, which is {whose}"
+
+
+def open_to(status: os.stat_result) -> str:
+    """Whom a directory is open to where ``others_may_write``, in words."""
+    if status.st_mode & stat.S_IWOTH:
+        return "everybody's to write to"
+    import grp
+
+    group = f"{status.st_gid}"
+    with suppress(KeyError):
+        group = grp.getgrgid(status.st_gid).gr_name
+    return f"your login's group's ({group}) to write to, who may be anybody"
+
+
+def user_of(whose: str) -> str:
+    """The id of the user whose ``exchangeable_by`` says a place is; empty where that may be anybody."""
+    user = re.search(r"user (\d+)'s( link)?\Z", whose)
+    return user[1] if user else ""
+
+
+def _name_of(user: int) -> str:
+    import pwd
+
+    with suppress(KeyError, OverflowError):
+        return pwd.getpwuid(user).pw_name
+    return "that user, or it is you"
+
+
+def way_out(directory: Path, whose: str) -> str:
+    """The end of a fix where ``exchangeable_by`` says this of a directory."""
+    if whose.startswith("not there"):
+        return "make it yourself, first"
+    if user := user_of(whose):
+        return f"RUNNER_TRUST={user}, if you trust {_name_of(int(user))}"
+    if group := re.search(
+        r"your login's group's \((.*?)\) to write to, who may be anybody( \(no sticky bit\))?\Z", whose
+    ):
+        return f"RUNNER_TRUST={shlex.quote(f'@{group[1]}')} trusts them"
+    if not whose.endswith("(no sticky bit)"):
+        return "a directory in it will do"
+    place = re.match(r"(?:below|behind) (/.*), which is ", whose)
+    return f"or its owner closes it: chmod +t {shlex.quote(place[1] if place else str(directory))}"
+
+
+def of_file(path: Path) -> tuple[str, str]:
+    """Whose place a file is in, for the end of a message, and the end of a fix, where it ``may_be_strangers``."""
+    with suppress(OSError, RuntimeError):
+        if whose := exchangeable_by(path, used=True):
+            return f": it is {whose}", way_out(path, whose)
+    return "", TRUSTS
+
+
+def is_first_come(directory: Path, *, new: bool = False) -> bool:
+    """Whether a stranger has put the directory there, one above it, or a link on the way, as all may write to that
+    place, or those of the login's group; also where that cannot be looked at, and is not ``new``.
+    """
+    with suppress(OSError, RuntimeError):
+        real = directory.resolve()
+        places = [_looked_at(each) for each in (real, *real.parents, *_way(directory))]
+        return any(not new if each is None else is_put_by_stranger(*each) for each in places)
+    return True
+
+
+def may_be_strangers(path: Path) -> bool:
+    """Whether a stranger has put what is there (``is_first_come``), or could: as it is not there yet, or what is there
+    can be moved away (no sticky bit).
+    """
+    with suppress(OSError, RuntimeError):
+        real = path.resolve()
+        return any(map(_may_be_strangers, (real, *real.parents, *_way(path))))
+    return True
+
+
+def _may_be_strangers(place: Path) -> bool:
+    """The same of one place, which is looked at once: it may come and go. Raises OSError."""
+    with suppress(FileNotFoundError, NotADirectoryError):
+        above = place.parent.stat()
+        try:
+            status = place.lstat()
+        except FileNotFoundError:
+            return others_may_write(above)
+        return is_put_by_stranger(status, above) or (others_may_write(above) and not above.st_mode & stat.S_ISVTX)
+    return False
+
+
+def is_put_by_stranger(status: os.stat_result, above: os.stat_result) -> bool:
+    """Of something and the directory above it, to which all may write, or those of the login's group."""
+    if is_trusted(status.st_uid) or status.st_uid == unmapped_user():
+        return False
+    return _all_may_write(above)
+
+
+def is_open(path: Path) -> bool:
+    """Whether it is a directory that all may write to."""
+    with suppress(OSError):
+        status = path.stat()
+        return stat.S_ISDIR(status.st_mode) and others_may_write(status)
+    return False
+
+
+def others_may_write(status: os.stat_result) -> bool:
+    """Whether all may write to a directory; where it is not this user's, or those of the login's group."""
+    return _all_may_write(status) and (status.st_uid != os.geteuid() or bool(status.st_mode & stat.S_IWOTH))
+
+
+def _all_may_write(status: os.stat_result) -> bool:
+    """Or those of the login's group, or of Debian's ``users``; not of one that is this user's alone: it has the same
+    name (useradd(8)).
+    """
+    if status.st_mode & stat.S_IWOTH or not status.st_mode & stat.S_IWGRP:
+        return bool(status.st_mode & stat.S_IWOTH)
+    import grp
+    import pwd
+
+    of_login = {os.getegid(), *os.getgroups()}
+    with suppress(KeyError):
+        mine, user = of_login, pwd.getpwuid(os.geteuid())
+        of_login = {user.pw_gid}  # also where newgrp(1) took it away
+        name = grp.getgrgid(status.st_gid).gr_name
+        if name == user.pw_name:
+            return False
+        if name == "users":
+            of_login |= mine
+    return status.st_gid in of_login - _trusted()[2]
+
+
+def _looked_at(place: Path) -> tuple[os.stat_result, os.stat_result] | None:
+    """What it is, no link followed, and what the directory above it is; None where it is not there. Raises OSError."""
+    with suppress(FileNotFoundError, NotADirectoryError):
+        return place.lstat(), place.parent.lstat()
+    return None
+
+
+def is_trusted(user: int) -> bool:
+    """Whether it is this user, root, an account of the system, or one that RUNNER_TRUST names."""
+    if user in (0, os.geteuid()):
+        return True
+    system, named, _ = _trusted()
+    return user < system or user in named
+
+
+def is_strangers(status: os.stat_result, above: os.stat_result, *, by_place: bool) -> bool:
+    """Whether it is of a user who is not trusted; with ``by_place``, nor for its group."""
+    if is_trusted(status.st_uid):
+        return False
+    # In a container of an ordinary user, root and strangers look the same.
+    is_closed = not status.st_mode & stat.S_IWOTH and not _all_may_write(above)
+    first, _, mine = _trusted()
+    groups = {status.st_gid, *((above.st_gid,) if above.st_mode & stat.S_IWGRP else ())}  # who could have put it there
+    # Of another group's directory: one of theirs may have moved it there from where all get the group. Who has a group
+    # of the system is trusted with what is put into its directories.
+    is_others = above.st_gid not in mine and above.st_gid >= first and above.st_uid != os.geteuid()
+    is_given = above.st_mode & stat.S_IWGRP and is_others
+    of_project = is_closed and not is_given and not groups.isdisjoint(mine)
+    return not (by_place and (status.st_uid == unmapped_user() or of_project))
+
+
+def is_private(directory: Path) -> bool:
+    """Whether it is a directory and no link, belongs to this user, is closed to all others, who cannot exchange it."""
+    with suppress(OSError):
+        status = directory.lstat()
+        ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
+        return ours and stat.S_IMODE(status.st_mode) & 0o777 == 0o700 and not exchangeable_by(directory)
+    return False
+
+
+def real_path(path: Path) -> Path:
+    """Where a path leads, to be used in its stead. Each link on the way is looked at and read at once: where another
+    user holds a name, it may be one only for this moment. Raises OSError: one is of a user who is not trusted, as its
+    ``filename`` is; or they lead in circles.
+    """
+    users: dict[Path, int] = {}
+
+    def read(at: Path) -> Path:
+        handle = os.open(at, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            target = os.readlink("", dir_fd=handle)
+            users[at] = os.fstat(handle).st_uid
+        finally:
+            os.close(handle)
+        return Path(target)
+
+    way = _way(path, read)
+    for at, user in users.items():
+        if not is_trusted(user) and user != unmapped_user():  # which root is in a container of an ordinary user
+            raise PermissionError(errno.EACCES, "this is another user's link", str(at))
+    if len(way) == _MOST_ON_THE_WAY:
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+    return way[-1] if way else Path("/")
+
+
+def _way(path: Path, read: Callable[[Path], Path] = Path.readlink) -> list[Path]:
+    """The directories and links by which a path is found, each by its real name; what is not there, by its own."""
+    found: list[Path] = []
+    at, left = Path("/"), list(reversed(path.absolute().parts[1:]))
+    while left and len(found) < _MOST_ON_THE_WAY:
+        part = left.pop()
+        at = at.parent if part == ".." else at / part
+        try:
+            target = read(at)
+        except (OSError, ValueError):
+            target = None  # it is no link, or not there
+        found.append(at)
+        if target is not None:
+            at = Path("/") if target.is_absolute() else at.parent
+            left += reversed(target.parts[target.is_absolute() :])
+    return found
+
+
+def _trusted() -> tuple[int, frozenset[int], frozenset[int]]:
+    """The first id that is no system account's (login.defs(5)), the users that RUNNER_TRUST names, and the groups that
+    this user was put into, none where the login's own is not known, or that it names as ``@GROUP``. A group of the
+    system is no project's: all may be in it.
+    """
+    import grp
+    import pwd  # few have another owner above
+
+    first, groups, named = 1000, frozenset[int](), set()
+    with suppress(OSError, ValueError, StopIteration):
+        lines = map(str.split, Path("/etc/login.defs").read_text("utf-8", "replace").splitlines())
+        first = int(next(line[1] for line in lines if line[:1] == ["UID_MIN"] and line[1:]))
+    with suppress(KeyError):
+        mine = frozenset(each for each in (os.getegid(), *os.getgroups()) if each >= first)
+        groups = mine - {pwd.getpwuid(os.geteuid()).pw_gid}
+    for name in filter(None, os.environ.get("RUNNER_TRUST", "").split(",")):
+        with suppress(KeyError):
+            if name.startswith("@"):
+                groups |= {int(name[1:]) if name[1:].isdecimal() else grp.getgrnam(name[1:]).gr_gid}
+            else:
+                named.add(int(name) if name.isdecimal() else pwd.getpwnam(name).pw_uid)
+    return first, frozenset(named), groups
+
+
+def unmapped_user() -> int | None:
+    """The id that all users have whom this user namespace does not know (user_namespaces(7)); None where it knows all,
+    or this is not known.
+    """
+    with suppress(OSError, ValueError):
+        unknown = int(Path("/proc/sys/kernel/overflowuid").read_bytes())
+        known = [tuple(map(int, line.split())) for line in Path("/proc/self/uid_map").read_bytes().splitlines()]
+        if not any(first <= unknown < first + count for first, _, count in known):
+            return unknown
+    return None
