@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 import pytest
 from gpu_runner_inside import serve
-from gpu_runner_inside.launcher import caches
+from gpu_runner_inside.launcher import caches, places
 
 from runner import api
 from runner.backends import LEFTOVERS
@@ -451,7 +451,7 @@ def test_the_importer_serves_no_image_of_a_stranger(place: Path) -> None:
 
 def node_place(first: Path) -> str:
     """Where the launcher makes its directory on a node; ``first``: TMPDIR."""
-    return next(caches.safe_places((str(first), "/tmp")))
+    return next(places.safe_places((str(first), "/tmp")))
 
 
 def owned(path: Path, owner: int, mode: int = 0o755) -> Path:

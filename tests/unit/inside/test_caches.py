@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from gpu_runner_inside.launcher import caches
+from gpu_runner_inside.launcher import caches, places
 
 from tests.support.commands import ran
 from tests.support.waiting import until
@@ -167,10 +167,10 @@ def test_a_directory_in_which_others_could_replace_it_is_passed_over(
         patch.setattr(os.path, "realpath", lambda path: path)
         assert caches.prepare({"TMPDIR": f"{base}/link"}, NODE, "7", home=False) is None
     if base != tmp:  # in a container of an ordinary user, root looks like any other
-        monkeypatch.setattr(caches, "unmapped_user", lambda: 65534)
+        monkeypatch.setattr(places, "unmapped_user", lambda: 65534)
         os.chown(base, 65534, 65534)
         assert not is_taken(0o755)
-        monkeypatch.setattr(caches, "unmapped_user", lambda: None)
+        monkeypatch.setattr(places, "unmapped_user", lambda: None)
         os.chown(base, 0, 0)
     if os.getuid() == 0:
         os.chown(base, 1, 1)
@@ -272,21 +272,21 @@ def test_the_next_place_is_taken_where_one_is_full_or_parts_lists_of_paths(
 ) -> None:
     """The run directory is the last; else a program would use names in /tmp that another user may have taken."""
     monkeypatch.setattr(caches, "_BASES", (str(tmp_path / "second"),))
-    places = {name: tmp_path / name for name in ("a:b", "first", "second", "run")}
-    for place in places.values():
+    bases = {name: tmp_path / name for name in ("a:b", "first", "second", "run")}
+    for place in bases.values():
         place.mkdir()
         place.chmod(0o1777)
     mkdir, full = os.mkdir, {"first"}
     monkeypatch.setattr(os, "mkdir", lambda path, *mode: mkdir(*(path, *mode) if not any(
-        str(places[each]) in path and path.endswith("/triton") for each in full) else ("/dev/full/x",)))  # fmt: skip
+        str(bases[each]) in path and path.endswith("/triton") for each in full) else ("/dev/full/x",)))  # fmt: skip
     for given, used in (("a:b", "second"), ("first", "second"), ("second", "run")):
-        made = caches.prepare({"TMPDIR": str(places[given])}, NODE, "7", str(places["run"]), home=True)
+        made = caches.prepare({"TMPDIR": str(bases[given])}, NODE, "7", str(bases["run"]), home=True)
         assert made is not None
-        assert Path(made.path).parent == places[used]
+        assert Path(made.path).parent == bases[used]
         assert Path(made.variables["TRITON_CACHE_DIR"]).is_dir()
         made.leave()
         full.add("second") if given == "first" else None
-    assert [*map(os.listdir, places.values())] == [[], [], [], []]
+    assert [*map(os.listdir, bases.values())] == [[], [], [], []]
 
 
 def test_what_another_jobs_launcher_has_set_counts_as_not_set(base: Path) -> None:
@@ -308,7 +308,7 @@ def test_a_schedulers_directory_of_a_job_stays_where_root_looks_like_any_strange
     """Also by a link, whose target is given then: the link may lead elsewhere by the time that it is used."""
     (place := base / "closed/job7").mkdir(parents=True)
     os.chown(base / "closed", 65534, 65534)
-    monkeypatch.setattr(caches, "unmapped_user", lambda: 65534)
+    monkeypatch.setattr(places, "unmapped_user", lambda: 65534)
     (link := base / "link").symlink_to(place)
     base.chmod(0o755)
     for at, mode, given in ((place, 0o755, None), (link, 0o755, str(place)), (place, 0o1777, "")):
@@ -325,7 +325,7 @@ def test_what_an_image_has_is_no_strangers(base: Path, monkeypatch: pytest.Monke
     (models := base / "workspace/hf").mkdir(parents=True)
     models.parent.chmod(0o777)
     for image, mount, replaced in ((True, "/", ()), (True, "/tmp", ("HF_HOME",)), (False, "/", ("HF_HOME",))):
-        monkeypatch.setattr(caches, "_mount_of", lambda _path, mount=mount: mount)
+        monkeypatch.setattr(places, "_mount_of", lambda _path, mount=mount: mount)
         made = caches.prepare({"TMPDIR": str(base), "HF_HOME": str(models)}, NODE, "7", home=True, image=image)
         assert made is not None
         assert made.of_others == replaced

@@ -31,8 +31,8 @@ from tempfile import mkdtemp
 from typing import Any, Container
 
 from gpu_runner_inside.hold import PATIENCE_S, hold
-from gpu_runner_inside.launcher.caches import first_of_people, safe_places, trusted_names, unmapped_user
 from gpu_runner_inside.launcher.network import free_port, resolve
+from gpu_runner_inside.launcher.places import first_of_people, safe_places, trusted_names, unmapped_user
 
 _POLL_S = 0.5
 _LONGEST_PLACE = 107 - len("/serve-12345678/kernel-12345678-1234-1234-1234-123456789012-ipc-99")
@@ -95,9 +95,9 @@ def _check(handle: int) -> None:
 
 
 def _of_strangers(path: str) -> str:
-    """Why others may write to a directory, or exchange it, in words; else empty. As exchangeable_by of
-    runner/core/files.py has it, but of whom a user namespace does not know only those above may be root. ``path``: a
-    real one. Where the server started was asked outside; who may write there has made what is below.
+    """Why others may write to a directory, or exchange it, in words; else empty. As runner/core/ownership.py has it,
+    but of whom a user namespace does not know only those above may be root. ``path``: a real one. Where the server
+    started was asked outside; who may write there has made what is below.
     """
     users, groups, of_all = _trusted()
     here, unknown, first = os.path.realpath("."), unmapped_user(), first_of_people()

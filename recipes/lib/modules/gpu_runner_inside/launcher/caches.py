@@ -9,17 +9,15 @@ BeeGFS's default): another node's directory is never touched.
 
 from __future__ import annotations
 
-import errno
 import fcntl
-import grp
 import os
-import pwd
 import re
 import shutil
-import stat
 import tempfile
 from contextlib import suppress
-from typing import AbstractSet, Iterable, Iterator, Mapping
+from typing import Iterable, Mapping
+
+from gpu_runner_inside.launcher import places
 
 # Of compilers: many ranks write them at once, which home directories on network file systems do not stand. CUTLASS's
 # else is in /tmp/USER, which another user may have made.
@@ -102,11 +100,11 @@ def prepare(
     missing = {name: below for name, below in wanted.items() if name not in given}
     temporary = given.get("TMPDIR", "")
     real = os.path.realpath(temporary) if temporary.startswith("/") else ""
-    is_kept = _is_closed(real) and _has_room(real)
+    is_kept = places.is_closed(real) and _has_room(real)
     missing.update({} if is_kept else TEMPORARY)
     placed = {**HOME, **PLACED}
     named = {name: below for name, below in {**ALWAYS, **placed}.items() if name in given}
-    others = {name: below for name, below in named.items() if _is_others(given[name], image=image)}
+    others = {name: below for name, below in named.items() if places.is_others(given[name], image=image)}
     for name, below in placed.items():
         if (env.get(name) and name not in given) or not (home or _usable(given.get(name, "/"))):
             missing[name] = below
@@ -143,7 +141,7 @@ def directory(
     """
     of_node = f"{_PREFIX}{os.geteuid()}-{_plain(node)}+"
     name = of_node + _plain(job)
-    for base in safe_places((_OF_A_JOB.split(env.get("TMPDIR", ""))[0], *_BASES, run_dir or "")):
+    for base in places.safe_places((_OF_A_JOB.split(env.get("TMPDIR", ""))[0], *_BASES, run_dir or "")):
         _sweep(base, of_node, name)
         if (opened := _opened(base, name)) is None:
             continue
@@ -194,160 +192,6 @@ def _usable(path: str) -> bool:
     while not os.path.lexists(path) and path not in ("", "/"):
         path = os.path.dirname(path)
     return os.path.isdir(path) and (path == "/" or os.access(path, os.W_OK | os.X_OK))
-
-
-def safe_places(bases: Iterable[str]) -> Iterator[str]:
-    """The directories in which no other user can replace what is made there, by their real paths: links of others may
-    lead elsewhere by then. In a container of an ordinary user, whose root looks like any stranger, owners of others
-    than /tmp and /var/tmp must be this user. None with a colon: it parts PYTHONPATH.
-    """
-    unknown = unmapped_user()
-    for base in bases:
-        with suppress(OSError):
-            real = os.path.realpath(base)
-            trusted = {0, os.geteuid(), *([unknown] if base in ("/tmp", "/var/tmp") and unknown is not None else [])}
-            safe = base.startswith("/") and ":" not in real and os.path.isdir(real)
-            if safe and all(_is_kept(each, trusted) for each in _upwards(real)) and os.access(real, os.W_OK | os.X_OK):
-                yield real
-
-
-def _is_closed(path: str) -> bool:
-    """Whether a real path is a directory of this user's where no other one can make, or exchange, a name. What all may
-    not write to above it may be root's in a container of an ordinary user, as the scheduler's directory of a job.
-    """
-    own, unknown = {0, os.geteuid()}, unmapped_user()
-    with suppress(OSError):
-        about = os.lstat(path)
-        is_own = stat.S_ISDIR(about.st_mode) and about.st_uid == os.geteuid() and not about.st_mode & 0o002
-        closed = [each for each in _upwards(path) if not os.lstat(os.path.dirname(each)).st_mode & 0o022]
-        roots = own if unknown is None else own | {unknown}
-        return is_own and all(_is_kept(each, roots if each in closed else own) for each in _upwards(path))
-    return False
-
-
-def _is_others(path: str, *, image: bool) -> bool:
-    """Whether another user has put it, a directory above it, or a link on the way, into a place where all may write, or
-    could; what is not there yet is made there. Root looks like any stranger in a container of an ordinary user: in the
-    node's own places it counts as one; others were looked at when the job was submitted. In the image itself no other
-    user can put anything.
-    """
-    if image and _mount_of(path) == "/":
-        return False
-    users, first, unknown = trusted_names()[0] | {os.geteuid()}, first_of_people(), unmapped_user()
-    if unknown is not None and not path.startswith(("/tmp/", "/var/tmp/", "/dev/shm/")):
-        users.add(unknown)
-    with suppress(OSError):
-        for each in _way(path):
-            above = os.stat(os.path.dirname(each))
-            if above.st_mode & 0o002:
-                if not os.path.lexists(each):
-                    os.makedirs(path, 0o700)
-                owner = os.lstat(each).st_uid
-                if not above.st_mode & stat.S_ISVTX or (owner not in users and owner >= first):
-                    return True
-            if not os.path.lexists(each):
-                return False
-        return False
-    return True
-
-
-def _mount_of(path: str) -> str:
-    """Where the file system of a path is mounted; empty where the kernel does not say."""
-    real = os.path.join(os.path.realpath(path), "")
-    return max((each for each in _mount_points() if real.startswith(os.path.join(each, ""))), key=len, default="")
-
-
-def _mount_points() -> list[str]:
-    with suppress(OSError), open("/proc/self/mountinfo", "rb") as file:
-        return [os.fsdecode(line.split()[4]) for line in file]
-    return []
-
-
-def _way(path: str) -> Iterator[str]:
-    """Each directory and link by which a path is found. Raises OSError: links lead in circles."""
-    at, rest = "/", path.split("/")[::-1]
-    for _ in range(1000):
-        if not rest:
-            return
-        name = rest.pop()
-        each = os.path.join(at, name)
-        if name == "..":
-            at = os.path.dirname(at)
-        elif name not in ("", "."):
-            yield each
-            at = each
-            if os.path.islink(each):
-                target = os.readlink(each)
-                rest += target.split("/")[::-1]
-                at = "/" if target.startswith("/") else os.path.dirname(each)
-    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
-
-
-def _upwards(path: str) -> Iterator[str]:
-    """A directory and those above it; the root is the runtime's or the system's."""
-    while path != "/":
-        yield path
-        path = os.path.dirname(path)
-
-
-def _is_kept(path: str, trusted: AbstractSet[int]) -> bool:
-    """Whether only the ``trusted`` can rename what is in it, as its owner can, too; of a user's own directory, its
-    group is trusted, and of a group that the user was put into (all may have that of the login), not where others may
-    write above it, the owner.
-    """
-    about, above, groups = os.lstat(path), os.lstat(os.path.dirname(path)), _project_groups()
-    if stat.S_ISLNK(about.st_mode) or stat.S_ISLNK(above.st_mode):  # it has taken the place of a directory
-        return False
-    is_closed = not above.st_mode & (0o002 if above.st_gid in groups else 0o022)
-    of_project = is_closed and not about.st_mode & 0o002 and about.st_gid in groups
-    if about.st_uid not in trusted and not of_project:
-        return False
-    others = 0o002 if about.st_uid == os.geteuid() else 0o022
-    return not about.st_mode & others or about.st_mode & stat.S_ISVTX != 0
-
-
-def _project_groups() -> set[int]:
-    """None where the login's group is not known, as in many containers, or others look like it; none of the system: all
-    may be in one.
-    """
-    if unmapped_user() is not None:
-        return set()
-    try:
-        mine = {each for each in (os.getegid(), *os.getgroups()) if each >= first_of_people()}
-        return mine - {pwd.getpwuid(os.geteuid()).pw_gid}
-    except KeyError:
-        return set()
-
-
-def first_of_people() -> int:
-    """The first id that is no system account's (login.defs(5))."""
-    with suppress(OSError, ValueError, StopIteration), open("/etc/login.defs", "rb") as file:
-        return int(next(line[1] for line in map(bytes.split, file) if line[:1] == [b"UID_MIN"] and line[1:]))
-    return 1000
-
-
-def trusted_names() -> tuple[set[int], set[int]]:
-    """The users, and the groups, that RUNNER_TRUST names."""
-    users: set[int] = set()
-    groups: set[int] = set()
-    for name in os.environ.get("RUNNER_TRUST", "").split(","):
-        with suppress(KeyError):
-            if name.startswith("@"):
-                groups.add(int(name[1:]) if name[1:].isdecimal() else grp.getgrnam(name[1:]).gr_gid)
-            elif name:
-                users.add(int(name) if name.isdecimal() else pwd.getpwnam(name).pw_uid)
-    return users, groups
-
-
-def unmapped_user() -> int | None:
-    """The id that all users have whom a container's user namespace does not know, root among them; None without one."""
-    with suppress(OSError, ValueError):
-        with open("/proc/sys/kernel/overflowuid", "rb") as file, open("/proc/self/uid_map", "rb") as known:
-            unknown = int(file.read())
-            ranges = [tuple(map(int, line.split())) for line in known]
-        if not any(first <= unknown < first + count for first, _, count in ranges):
-            return unknown
-    return None
 
 
 def _opened(base: str, name: str) -> tuple[str, int] | None:
@@ -419,7 +263,7 @@ def _remove_unused(path: str, handle: int) -> None:
 
 def _has_mounts(path: str) -> bool:
     """Whether a program has left file systems mounted there: what is on them is no cache."""
-    return any(each.startswith(f"{path}/") for each in _mount_points())
+    return any(each.startswith(f"{path}/") for each in places.mount_points())
 
 
 def _names(path: str, handle: int) -> bool:

@@ -1,0 +1,167 @@
+"""Places of a node: who else could change what lies there, or exchange it. As runner/core/ownership.py has it of the
+login node's; here root may look like a stranger, and a place is often in an image, or the scheduler's.
+"""
+
+from __future__ import annotations
+
+import errno
+import grp
+import os
+import pwd
+import stat
+from contextlib import suppress
+from typing import AbstractSet, Iterable, Iterator
+
+
+def safe_places(bases: Iterable[str]) -> Iterator[str]:
+    """The directories in which no other user can replace what is made there, by their real paths: links of others may
+    lead elsewhere by then. In a container of an ordinary user, whose root looks like any stranger, owners of others
+    than /tmp and /var/tmp must be this user. None with a colon: it parts PYTHONPATH.
+    """
+    unknown = unmapped_user()
+    for base in bases:
+        with suppress(OSError):
+            real = os.path.realpath(base)
+            trusted = {0, os.geteuid(), *([unknown] if base in ("/tmp", "/var/tmp") and unknown is not None else [])}
+            safe = base.startswith("/") and ":" not in real and os.path.isdir(real)
+            if safe and all(_is_kept(each, trusted) for each in _upwards(real)) and os.access(real, os.W_OK | os.X_OK):
+                yield real
+
+
+def is_closed(path: str) -> bool:
+    """Whether a real path is a directory of this user's where no other one can make, or exchange, a name. What all may
+    not write to above it may be root's in a container of an ordinary user, as the scheduler's directory of a job.
+    """
+    own, unknown = {0, os.geteuid()}, unmapped_user()
+    with suppress(OSError):
+        about = os.lstat(path)
+        is_own = stat.S_ISDIR(about.st_mode) and about.st_uid == os.geteuid() and not about.st_mode & 0o002
+        closed = [each for each in _upwards(path) if not os.lstat(os.path.dirname(each)).st_mode & 0o022]
+        roots = own if unknown is None else own | {unknown}
+        return is_own and all(_is_kept(each, roots if each in closed else own) for each in _upwards(path))
+    return False
+
+
+def is_others(path: str, *, image: bool) -> bool:
+    """Whether another user has put it, a directory above it, or a link on the way, into a place where all may write, or
+    could; what is not there yet is made there. Root looks like any stranger in a container of an ordinary user: in the
+    node's own places it counts as one; others were looked at when the job was submitted. In the image itself no other
+    user can put anything.
+    """
+    if image and _mount_of(path) == "/":
+        return False
+    users, first, unknown = trusted_names()[0] | {os.geteuid()}, first_of_people(), unmapped_user()
+    if unknown is not None and not path.startswith(("/tmp/", "/var/tmp/", "/dev/shm/")):
+        users.add(unknown)
+    with suppress(OSError):
+        for each in _way(path):
+            above = os.stat(os.path.dirname(each))
+            if above.st_mode & 0o002:
+                if not os.path.lexists(each):
+                    os.makedirs(path, 0o700)
+                owner = os.lstat(each).st_uid
+                if not above.st_mode & stat.S_ISVTX or (owner not in users and owner >= first):
+                    return True
+            if not os.path.lexists(each):
+                return False
+        return False
+    return True
+
+
+def _mount_of(path: str) -> str:
+    """Where the file system of a path is mounted; empty where the kernel does not say."""
+    real = os.path.join(os.path.realpath(path), "")
+    return max((each for each in mount_points() if real.startswith(os.path.join(each, ""))), key=len, default="")
+
+
+def mount_points() -> list[str]:
+    with suppress(OSError), open("/proc/self/mountinfo", "rb") as file:
+        return [os.fsdecode(line.split()[4]) for line in file]
+    return []
+
+
+def _way(path: str) -> Iterator[str]:
+    """Each directory and link by which a path is found. Raises OSError: links lead in circles."""
+    at, rest = "/", path.split("/")[::-1]
+    for _ in range(1000):
+        if not rest:
+            return
+        name = rest.pop()
+        each = os.path.join(at, name)
+        if name == "..":
+            at = os.path.dirname(at)
+        elif name not in ("", "."):
+            yield each
+            at = each
+            if os.path.islink(each):
+                target = os.readlink(each)
+                rest += target.split("/")[::-1]
+                at = "/" if target.startswith("/") else os.path.dirname(each)
+    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+
+
+def _upwards(path: str) -> Iterator[str]:
+    """A directory and those above it; the root is the runtime's or the system's."""
+    while path != "/":
+        yield path
+        path = os.path.dirname(path)
+
+
+def _is_kept(path: str, trusted: AbstractSet[int]) -> bool:
+    """Whether only the ``trusted`` can rename what is in it, as its owner can, too; of a user's own directory, its
+    group is trusted, and of a group that the user was put into (all may have that of the login), not where others may
+    write above it, the owner.
+    """
+    about, above, groups = os.lstat(path), os.lstat(os.path.dirname(path)), _project_groups()
+    if stat.S_ISLNK(about.st_mode) or stat.S_ISLNK(above.st_mode):  # it has taken the place of a directory
+        return False
+    is_closed = not above.st_mode & (0o002 if above.st_gid in groups else 0o022)
+    of_project = is_closed and not about.st_mode & 0o002 and about.st_gid in groups
+    if about.st_uid not in trusted and not of_project:
+        return False
+    others = 0o002 if about.st_uid == os.geteuid() else 0o022
+    return not about.st_mode & others or about.st_mode & stat.S_ISVTX != 0
+
+
+def _project_groups() -> set[int]:
+    """None where the login's group is not known, as in many containers, or others look like it; none of the system: all
+    may be in one.
+    """
+    if unmapped_user() is not None:
+        return set()
+    try:
+        mine = {each for each in (os.getegid(), *os.getgroups()) if each >= first_of_people()}
+        return mine - {pwd.getpwuid(os.geteuid()).pw_gid}
+    except KeyError:
+        return set()
+
+
+def first_of_people() -> int:
+    """The first id that is no system account's (login.defs(5))."""
+    with suppress(OSError, ValueError, StopIteration), open("/etc/login.defs", "rb") as file:
+        return int(next(line[1] for line in map(bytes.split, file) if line[:1] == [b"UID_MIN"] and line[1:]))
+    return 1000
+
+
+def trusted_names() -> tuple[set[int], set[int]]:
+    """The users, and the groups, that RUNNER_TRUST names."""
+    users: set[int] = set()
+    groups: set[int] = set()
+    for name in os.environ.get("RUNNER_TRUST", "").split(","):
+        with suppress(KeyError):
+            if name.startswith("@"):
+                groups.add(int(name[1:]) if name[1:].isdecimal() else grp.getgrnam(name[1:]).gr_gid)
+            elif name:
+                users.add(int(name) if name.isdecimal() else pwd.getpwnam(name).pw_uid)
+    return users, groups
+
+
+def unmapped_user() -> int | None:
+    """The id that all users have whom a container's user namespace does not know, root among them; None without one."""
+    with suppress(OSError, ValueError):
+        with open("/proc/sys/kernel/overflowuid", "rb") as file, open("/proc/self/uid_map", "rb") as known:
+            unknown = int(file.read())
+            ranges = [tuple(map(int, line.split())) for line in known]
+        if not any(first <= unknown < first + count for first, _, count in ranges):
+            return unknown
+    return None
