@@ -249,13 +249,13 @@ def check_foreign(request: Request, changes: Collection[str], *, own: bool = Fal
         if name not in changes and paths.is_site_file(value):
             place = Path(request.directory, value)
             whose = ownership.exchangeable_by(place, used=True)  # what is not there may come and go
+            trusting = f"if you trust its owner; {ownership.way_out(place, whose)}"
             if not whose and not own and place.stat().st_uid == os.geteuid():
-                whose = "yours, and may be a copy of that user's"
+                whose, trusting = "yours, and may be a copy of that user's", "once you have read it"
             if whose:
                 option = f"--{name.replace('_', '-')}"
                 what = f"this is {whose}, and names what would run as you"
-                fix = f"{option} {place}, if you trust its owner; {ownership.way_out(place, whose)}"
-                raise RefusedError(what, where=f"{option} {place}", fix=fix)
+                raise RefusedError(what, where=f"{option} {place}", fix=f"{option} {place}, {trusting}")
 
 
 def repeated(
