@@ -24,7 +24,7 @@ import msgspec
 
 from runner.cli.study import facts_lines
 from runner.core.files import sha256
-from runner.jobs import directory
+from runner.jobs import creation, directory
 from runner.jobs.collect import Evidence, collect
 from runner.jobs.directory import Run
 from runner.jobs.facts import Selection, list_runs
@@ -184,7 +184,7 @@ def costs_of_runs(root: Path, runs: int) -> dict[str, float]:
     with _timed(costs, "which run uses which image"):
         assert len(image_uses()) == runs
     with _timed(costs, "create one more"):
-        directory.create(root / f"runs-{runs}", "scale", float(runs))
+        creation.create(root / f"runs-{runs}", "scale", float(runs))
     return costs
 
 
@@ -263,7 +263,7 @@ def reports(root: Path, smaller: int) -> None:
 
 
 def submitted(root: Path, name: str, number: int) -> Run:
-    run = directory.create(root, name, float(number))
+    run = creation.create(root, name, float(number))
     run.write("plan.json", plan(PER_NODE))
     run.write("job.json", Submitted("local", "999999.1.00000000", "", "0", float(number)))
     (run.path / directory.SCRIPT).write_text("#!/bin/bash\n")

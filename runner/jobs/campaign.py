@@ -33,20 +33,8 @@ from runner.core import files, lock, process_identity
 from runner.core.errors import RefusedError, UnknownStateError
 from runner.core.files import sha256
 from runner.core.lock import locked
-from runner.jobs.directory import (
-    LAUNCHES,
-    LOG,
-    REQUEST,
-    STUDY,
-    SWEEP,
-    Run,
-    is_linked,
-    is_whole_id,
-    judgements,
-    keep_judgement,
-    make_key,
-    seal,
-)
+from runner.jobs.directory import LAUNCHES, LOG, REQUEST, STUDY, SWEEP, Run, is_linked, is_whole_id
+from runner.jobs.seals import judgements, keep_judgement, make_key, seal
 from runner.jobs.states import ensure_own
 from runner.model.job import Sweep
 from runner.model.request import RequestRecord

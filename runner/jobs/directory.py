@@ -1,15 +1,12 @@
-"""Run directories of this user: made, listed, found again by their ids, and read: ``Run`` is the only reader of one."""
+"""Run directories of this user: listed, found again by their ids, and read: ``Run`` is the only reader of one."""
 
 from __future__ import annotations
 
 import errno
-import hmac
 import json
 import os
 import re
-import shutil
 import stat
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime, timezone
@@ -20,6 +17,7 @@ import msgspec
 
 from runner.core import files, ownership, paths
 from runner.core.errors import UsageError
+from runner.jobs import seals
 from runner.model.figure import Figure, OfStudy, figure_of
 from runner.model.job import (
     Cancelled,
@@ -34,7 +32,6 @@ from runner.model.job import (
 )
 from runner.model.plan import Plan, PlanRecord, upgraded
 from runner.model.records import Report, StartRecord
-from runner.model.step import LIBRARY, JobScript
 from runner.model.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -412,15 +409,15 @@ class Run:
             return None
         except (ValueError, RecursionError, msgspec.ValidationError):
             return None
-        if name in _ORDERS and _is_changed(name, content, self._known_orders()):
+        if name in _ORDERS and seals.is_changed(name, content, seals.known_orders(self.run_id)):
             raise self._changed(name)
         return value
 
     @property
     def changed_order(self) -> str:
         """The file of one of its orders that was changed since it was submitted; empty for none."""
-        known, contents = self._known_orders(), ((name, self.content(name)) for name in _ORDERS)
-        return next((name for name, content in contents if content and _is_changed(name, content, known)), "")
+        known, contents = seals.known_orders(self.run_id), ((name, self.content(name)) for name in _ORDERS)
+        return next((name for name, content in contents if content and seals.is_changed(name, content, known)), "")
 
     def check_orders(self) -> None:
         """Of a run that was moved, too. Raises OSError: one of its orders was changed."""
@@ -442,14 +439,14 @@ class Run:
         document = msgspec.to_builtins(value)
         if name == VERDICT:
             with suppress(OSError):
-                make_key()
+                seals.make_key()
             document["made_of"] = self._made_of()
             document["seal"] = self._seal(document)
             ranks = " ranks" if files.names_in(self.ranks) or self._ended_well else ""
             self._keep_first(f"{document['made_of']} {document['outcome']}{ranks}\n")
         text = json.dumps(document, indent=2) + "\n"
         if name in _ORDERS and is_linked(self):
-            self._note_order(f"{files.sha256(text.encode())}  {name}\n")
+            seals.note_order(self.run_id, name, text.encode())
         files.write_private((at or self.path) / name, text)
 
     def keep(self, name: str, value: msgspec.Struct | Mapping[str, Any]) -> None:
@@ -496,7 +493,7 @@ class Run:
     def _first_judged(self) -> list[str]:
         """The same; a third word where it had records of ranks."""
         with suppress(OSError, ValueError):
-            words = files.read_bytes(judgements() / self.run_id).decode("ascii").split()
+            words = files.read_bytes(seals.judgements() / self.run_id).decode("ascii").split()
             return words if len(words) in (2, 3) else ["", ""]
         return ["", ""]
 
@@ -547,18 +544,6 @@ class Run:
         lines.append(files.tree_hash(recipe_programs(self.path / "recipe")))
         return files.sha256("\n".join(lines).encode())
 
-    def _note_order(self, line: str) -> None:
-        """Keep the hash of an order that is about to be written, where no job's container is given a place."""
-        files.make_closed(orders())
-        with open(orders() / self.run_id, "a", encoding="ascii", opener=_private) as file:
-            file.write(line)
-
-    def _known_orders(self) -> list[str]:
-        """SHA-256 and name of each that was written here; none of a copy or of an older version."""
-        with suppress(OSError):
-            return files.read_bytes(orders() / self.run_id).decode("ascii", "replace").splitlines()
-        return []
-
     def _there(self, name: str) -> bytes:
         """A file's bytes; empty where it is not there. Raises OSError: that is not known now."""
         try:
@@ -568,65 +553,12 @@ class Run:
 
     def _keep_first(self, judged: str) -> None:
         if not self.first_judged[0] and is_whole_id(self.run_id):  # another name may be taken again
-            keep_judgement(self.run_id, judged)
+            seals.keep_judgement(self.run_id, judged)
 
     def _seal(self, document: Mapping[str, Any]) -> str:
         """Of its plan and its verdict."""
         parts = (self.run_id, files.sha256(self.content(PLAN)), json.dumps(document, sort_keys=True))
-        return seal("\n".join(parts))
-
-
-def seal(text: str) -> str:
-    """What only this user can write beside ``text``; empty where there is no key."""
-    try:
-        key = files.read_bytes(_key())
-    except OSError:
-        return ""
-    return hmac.new(key, text.encode("utf-8", "surrogateescape"), "sha256").hexdigest()
-
-
-def judgements() -> Path:
-    """What runs were made of when they were first judged, a file for each; and the last line of each study's log."""
-    return paths.state_dir() / "judged"
-
-
-def orders() -> Path:
-    """The hashes of each run's plan, request, command line and submission, as they were written; a file for each."""
-    return paths.state_dir() / "orders"
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW, files.PRIVATE)
-
-
-def keep_judgement(name: str, text: str) -> None:
-    """Keep a file of ``judgements``, where it can be."""
-    with suppress(OSError):
-        files.make_closed(judgements())
-        files.write_private(judgements() / name, text)
-
-
-def _key() -> Path:
-    """A secret of this user, by which is known what was written here."""
-    return paths.state_dir() / "verdict.key"
-
-
-def make_key() -> None:
-    """Make it where there is none. Raises OSError."""
-    path = _key()
-    if path.exists():
-        return
-    files.make_closed(path.parent)
-    made = files.temporary_name(path)
-    files.write_private(made, os.urandom(32).hex())
-    try:
-        os.link(made, path)
-    except FileExistsError:  # another process was first: there is one key
-        made.unlink()
-    except OSError:  # a file system without hard links
-        made.rename(path)
-    else:
-        made.unlink()
+        return seals.seal("\n".join(parts))
 
 
 def recipe_programs(recipe: Path) -> list[tuple[str, Path]]:
@@ -658,76 +590,6 @@ def utc(seconds: float | None) -> datetime | None:
         return None
 
 
-def create(root: Path, label: str, now_s: float, at: Path | None = None) -> Run:
-    """A new run directory below ``root`` with a unique name, known from anywhere by it; or one at ``at``, which is not
-    among this user's runs, as nothing is submitted from it. Raises UsageError: it cannot be made there.
-    """
-    try:
-        if at is None:
-            root = make_root(root)
-            files.make_closed(index())
-            if root == index().resolve():
-                raise UsageError(
-                    "the list of runs lies there", where=str(root), fix="use --runs with another directory"
-                )
-            name = f"{time.strftime('%Y%m%d-%H%M%S', time.localtime(now_s))}-{label}"
-            names = (name if number == 1 else f"{name}.{number}" for number in range(1, 10_000))
-            path = next(path for path in map(root.joinpath, names) if _reserved(path))
-        else:
-            at.mkdir(mode=0o700, parents=True, exist_ok=True)
-            check_place(at)  # as it is named, too
-            path = at.resolve()
-            check_place(path)
-            if any(path.iterdir()):
-                fix = "name a directory that is not there"
-                raise UsageError("there are files in it already", where=str(at), fix=fix)
-            path.chmod(0o700)  # it may have been there
-        for folder in ("logs", "ranks", "nccl"):
-            (path / folder).mkdir()
-    except OSError as error:
-        where = str(at or error.filename or root)
-        if at is not None:
-            what, fix = "it cannot be made", "name another directory, which every node sees and you may write to"
-        elif where.startswith(str(paths.state_dir())):
-            what, fix = "the list of runs cannot be kept", "set RUNNER_STATE to a directory that you may write to"
-        else:
-            what = "the run directory cannot be made"
-            fix = "use --runs with a directory that every node sees and you may write to"
-        raise UsageError(f"{what}: {error.strerror}", where=where, fix=fix) from None
-    return Run(path)
-
-
-def make_root(root: Path) -> Path:
-    """Make a directory of run directories where there is none; one made here ignores itself for git. Returns its real
-    path: where others write, a link may lead elsewhere by then. Raises OSError; UsageError: others could exchange them.
-    """
-    if is_new := not root.is_dir():
-        root.mkdir(parents=True, exist_ok=True)
-    check_place(root)  # as it is named, too: who holds that name from here on goes where it leads then
-    root = root.resolve()
-    check_place(root)
-    if is_new and root.parent.name != LAUNCHES:  # the directory of a launch lies in one that does
-        with suppress(OSError), (root / ".gitignore").open("x", encoding="ascii") as ignored:
-            ignored.write("*\n")
-    return root
-
-
-def check_place(directory: Path) -> None:
-    """Refuse a place where others could exchange a job's script before it is started. Raises OSError, UsageError."""
-    if whose := ownership.exchangeable_by(directory):
-        what = f"this directory is {whose}: another user could exchange what your job is started from"
-        fix = f"name a directory of your own: --runs, or --write, DIR; {ownership.way_out(directory, whose)}"
-        raise UsageError(what, where=str(directory), fix=fix)
-
-
-def discard(run: Run) -> None:
-    """Remove a run that was never submitted, and its entry in the list of runs."""
-    shutil.rmtree(run.path, ignore_errors=True)
-    for own in (index(), judgements(), orders()):
-        with suppress(OSError):
-            (own / run.run_id).unlink()
-
-
 def linked() -> Iterator[Run]:
     """Every run of this user whose directory is there, the newest first; refused submissions, too. Lazy."""
     with suppress(FileNotFoundError), os.scandir(index()) as entries:
@@ -735,12 +597,6 @@ def linked() -> Iterator[Run]:
         for link in links:
             if is_own(path := Path(link.path)):  # also False where it cannot be reached
                 yield Run(path.resolve())
-
-
-def _is_changed(name: str, content: bytes, orders_known: Iterable[str]) -> bool:
-    """Whether an order is none that was written here; False where none of this name is known."""
-    known = [line for line in orders_known if line.endswith(f"  {name}")]
-    return bool(known) and f"{files.sha256(content)}  {name}" not in known
 
 
 def is_linked(run: Run) -> bool:
@@ -761,62 +617,6 @@ def is_own(path: Path) -> bool:
     return False
 
 
-def copy_program(run: Run, library: Path, recipe: Path | None) -> None:
-    """Copy the launcher and the recipe into the run directory, so that what ran can be read later.
-
-    A program without a recipe stays where it is.
-
-    Raises:
-        UsageError: the recipe cannot be read.
-        OSError: the run directory cannot be written.
-    """
-    # Links of the list of runs lead to this very run.
-    left_out = {run.path.parent, paths.state_dir().resolve(), index().resolve()}
-
-    def ignored(folder: str, names: list[str]) -> set[str]:
-        always = {name for name in names if name in ("__pycache__", ".git") or name.endswith(".pyc")}
-        folders = (name for name in names if Path(folder, name).is_dir())
-        return always | {name for name in folders if Path(folder, name).resolve() in left_out}
-
-    try:
-        shutil.copytree(library, run.path / LIBRARY, ignore=ignored)
-        if recipe is not None:
-            shutil.copytree(recipe, run.path / "recipe", ignore=ignored)
-    except shutil.Error as error:
-        source, _target, why = error.args[0][0]
-        for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS):
-            if os.strerror(number) in why:
-                raise OSError(number, os.strerror(number)) from None
-        raise UsageError(f"the recipe cannot be copied: {why}", where=str(source)) from None
-
-
-def write_script(directory: Path, script: JobScript) -> None:
-    """Write a job's script, and into its library the files that it reads. Raises OSError."""
-    (directory / LIBRARY).mkdir(exist_ok=True)
-    for name, text in script.files.items():
-        files.write_private(directory / LIBRARY / name, text)
-    files.write_private(directory / SCRIPT, script.text)
-
-
 def index() -> Path:
     """Links from run ids to run directories: an id is enough from any working directory."""
     return paths.state_dir() / "runs"
-
-
-def _reserved(path: Path) -> bool:
-    """Make the run directory and its link, if the name is free both there and among this user's runs."""
-    link = index() / path.name
-    try:
-        path.mkdir(mode=0o700)
-    except FileExistsError:
-        return False
-    try:
-        link.symlink_to(path)
-    except FileExistsError:
-        if link.exists():
-            path.rmdir()
-            return False
-        link.unlink()  # link of a deleted run
-        (orders() / path.name).unlink(missing_ok=True)
-        link.symlink_to(path)
-    return True

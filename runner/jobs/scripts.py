@@ -25,7 +25,7 @@ from runner.core import files, process
 from runner.core.errors import NotAcceptedError, RunnerError, UnknownStateError
 from runner.diagnosis.catalogue import find, state_cause
 from runner.diagnosis.logs import telling
-from runner.jobs import code_record, directory
+from runner.jobs import code_record, creation
 from runner.jobs.directory import CODE, CODE_DIFF, COMMAND, JOB, PROVENANCE, SCRIPT, Run, linked
 from runner.jobs.states import Elsewhere, clients_of
 from runner.model.backends import SCHEDULERS
@@ -102,7 +102,7 @@ def submit_script(
     """
     content = files.read_bytes(script)
     code, diff = code_record.code_record((str(script),), Path.cwd(), with_diff=with_diff)
-    run = directory.create(runs, f"{script.stem}-1", time.time())
+    run = creation.create(runs, f"{script.stem}-1", time.time())
     try:
         (run.path / SCRIPT).write_bytes(content)
         environment = {name: os.environ[name] for name in _ENVIRONMENT if os.environ.get(name)}
@@ -116,7 +116,7 @@ def submit_script(
             files.write_private(run.path / CODE_DIFF, diff)
         job_id = scheduler_module(scheduler).submit_script(clients, str(script), arguments)
     except BaseException:
-        directory.discard(run)
+        creation.discard(run)
         raise
     record = None
     with suppress(RunnerError):

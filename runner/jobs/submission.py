@@ -16,7 +16,7 @@ from runner.core import files
 from runner.core.checkout import commit_and_changes
 from runner.core.errors import Exit, InfrastructureError, NotAcceptedError, UnknownStateError
 from runner.core.invocation import PROGRAM
-from runner.jobs import directory, snapshot_copy
+from runner.jobs import creation, snapshot_copy
 from runner.jobs.directory import CODE, CODE_DIFF, COMMAND, JOB, PLAN, PROVENANCE, REQUEST, SCRIPT, Run
 from runner.jobs.snapshot_copy import Snapshot
 from runner.jobs.states import id_in_records
@@ -99,7 +99,7 @@ def make(job: Submission, *, allocation: str = "", place: str = "", at: Path | N
         UsageError: the run directory cannot be made, or the recipe cannot be read.
         InfrastructureError: it cannot be filled; it is removed.
     """
-    run = directory.create(job.root, f"{job.plan.job_name}-{job.plan.tasks}", time.time(), at)
+    run = creation.create(job.root, f"{job.plan.job_name}-{job.plan.tasks}", time.time(), at)
     record = Submitted(
         scheduler=job.plan.started_by,
         job_id="",
@@ -128,7 +128,7 @@ def make(job: Submission, *, allocation: str = "", place: str = "", at: Path | N
         CODE: job.code,
     }
     try:
-        directory.copy_program(run, job.library, job.recipe)
+        creation.copy_program(run, job.library, job.recipe)
         for name, document in documents.items():
             if document is not None:
                 run.write(name, document)
@@ -136,17 +136,17 @@ def make(job: Submission, *, allocation: str = "", place: str = "", at: Path | N
             files.write_private(run.path / CODE_DIFF, job.code_diff)
         if job.snapshot is not None:
             snapshot_copy.copy(job.snapshot, run)
-        directory.write_script(run.path, job.script)
+        creation.write_script(run.path, job.script)
         run.write(JOB, record)
     except OSError as error:
-        directory.discard(run)
+        creation.discard(run)
         raise InfrastructureError(
             f"the run directory cannot be filled: {error.strerror or error}",
             where=str(run.path),
             fix="free space there, or use --runs with another directory that every node sees; nothing was submitted",
         ) from None
     except BaseException:
-        directory.discard(run)
+        creation.discard(run)
         raise
     return run, record
 

@@ -241,7 +241,7 @@ def _run_directory(runtime: str, runs: Path) -> tuple[tuple[str, ...], str | Non
     problem = f"runs cannot lie below a path with a newline: {real!r}" if "\n" in real else mount_problem(runtime, real)
     above = next(each for each in (Path(real), *Path(real).parents) if os.path.lexists(each))
     if above.is_dir() and ownership.exchangeable_by(Path(real), new=True):
-        from runner.jobs.directory import check_place
+        from runner.jobs.creation import check_place
 
         check_place(Path(real))  # as it will be when the job is submitted
     return tuple(dict.fromkeys((written, real))), problem

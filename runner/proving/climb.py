@@ -29,7 +29,8 @@ from runner.core.text import instead
 from runner.environments.make import make
 from runner.jobs.campaign import Campaign
 from runner.jobs.collect import collect
-from runner.jobs.directory import Run, make_root
+from runner.jobs.creation import make_root
+from runner.jobs.directory import Run
 from runner.jobs.life import finish
 from runner.jobs.watch import JobProgress
 from runner.model.backends import SCHEDULERS

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runner.core import files
-from runner.jobs import directory
+from runner.jobs import creation
 from runner.jobs.campaign import Campaign, kept_verdict
 from runner.jobs.directory import SCRIPT, Run
 from runner.jobs.life import judge_at_once
@@ -64,7 +64,7 @@ def settle(campaign: Campaign, launches: Sequence[Launch], sleep: Callable[[floa
         if record is None or record.refused or not (run.path / SCRIPT).is_file():
             # What has begun was submitted, whatever became of these files since.
             if not run.has_marker and not files.names_in(run.ranks):
-                directory.discard(run)
+                creation.discard(run)
         elif not record.job_id:
             _settle(run, record, sleep)
     campaign.note_known(keys)
@@ -76,7 +76,7 @@ def _settle(run: Run, record: Submitted, sleep: Callable[[float], None]) -> None
     scheduler = connected(run, record)
     while not (scheduler.find(run.path) or run.has_marker):
         if left_s <= 0:
-            directory.discard(run)
+            creation.discard(run)
             return
         sleep(_POLL_S)
         left_s -= _POLL_S

@@ -23,7 +23,8 @@ from runner.core.invocation import PROGRAM
 from runner.core.text import counted, first_of
 from runner.jobs import lookup
 from runner.jobs.campaign import Campaign, gaps_of
-from runner.jobs.directory import CHAIN_END, LAUNCHES, STUDY, SWEEP, Run, is_own, make_root
+from runner.jobs.creation import make_root
+from runner.jobs.directory import CHAIN_END, LAUNCHES, STUDY, SWEEP, Run, is_own
 from runner.model.job import Sweep
 from runner.model.study import Study
 from runner.study.plan import is_whole

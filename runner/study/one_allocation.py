@@ -23,10 +23,11 @@ from runner.core import files
 from runner.core.errors import InfrastructureError, NotAcceptedError, UnknownStateError
 from runner.core.files import sha256
 from runner.core.text import counted, gpus_text
-from runner.jobs import directory
+from runner.jobs import creation
 from runner.jobs.campaign import Campaign
 from runner.jobs.cost import last_sign_s
-from runner.jobs.directory import SCRIPT, Run, write_script
+from runner.jobs.creation import write_script
+from runner.jobs.directory import SCRIPT, Run
 from runner.jobs.life import WaitInterrupted
 from runner.jobs.states import BEGUN, STOPPED, cancel_run, connected, has_begun, never_began, scheduler_of
 from runner.jobs.watch import SILENCE_S, JobProgress, progress
@@ -173,7 +174,7 @@ def _made(study: Path) -> Run:
 
 def _discard(*runs: Run) -> None:
     for run in reversed(runs):
-        directory.discard(run)
+        creation.discard(run)
 
 
 def _discard_unbegun(work: Work) -> None:
@@ -184,7 +185,7 @@ def _discard_unbegun(work: Work) -> None:
         record = run.submitted
         if record is not None and never_began(run, record, known.get(run.path)):
             work.campaign.note("never-began", launch.key, [run])
-            directory.discard(run)
+            creation.discard(run)
 
 
 def _wait(work: Work) -> None:

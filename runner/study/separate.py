@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from runner.core.errors import NotAcceptedError
 from runner.core.text import counted, rate
-from runner.jobs import directory
+from runner.jobs import creation
 from runner.jobs.campaign import Campaign
 from runner.jobs.directory import Run
 from runner.jobs.life import finish
@@ -120,7 +120,7 @@ def _start(work: Work, ahead: deque[Launch], open_runs: deque[tuple[Launch, Run]
     except NotAcceptedError as error:
         if open_runs and work.waits:
             for refused in filter(was_refused, work.campaign.runs(launch.key)):
-                directory.discard(refused)
+                creation.discard(refused)
             return False
         error.fix += f"; what is missing then: `{work.campaign.goes_on}`"
         raise

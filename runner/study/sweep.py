@@ -18,7 +18,8 @@ from runner.backends.runtimes import common, runtime
 from runner.backends.schedulers import scheduler_module
 from runner.core.errors import NotAcceptedError, RefusedError
 from runner.core.text import counted
-from runner.jobs.directory import JOB, SCRIPT, Run, write_script
+from runner.jobs.creation import write_script
+from runner.jobs.directory import JOB, SCRIPT, Run
 from runner.jobs.states import cancel_run
 from runner.model.backends import SCHEDULERS
 from runner.model.job import CommandLine, Sweep

@@ -13,7 +13,7 @@ import pytest
 
 from runner.backends.runtimes import runtime
 from runner.backends.schedulers import render
-from runner.jobs.directory import write_script
+from runner.jobs.creation import write_script
 from runner.model.backends import SCHEDULERS
 from runner.model.request import Request
 from runner.planning.plan import plan

@@ -53,9 +53,10 @@ from runner.images.store import integrity, owners, store, stored_image
 from runner.images.store.store import Limits
 from runner.images.store.stored_image import StoredImage
 from runner.images.writable_root import tree_image
-from runner.jobs import code_record, directory, logs, lookup, mirror, scripts, states
+from runner.jobs import code_record, creation, directory, logs, lookup, mirror, scripts, states
 from runner.jobs import collect as collected
-from runner.jobs.directory import Run, check_place
+from runner.jobs.creation import check_place
+from runner.jobs.directory import Run
 from runner.jobs.image_usage import prune_images
 from runner.jobs.service import check_kernels
 from runner.model.image import INPUTS_LABEL, Setup
@@ -473,28 +474,28 @@ def test_no_run_is_made_where_a_stranger_could_exchange_its_script(place: Path) 
     for number, (owner, mode, whose) in enumerate(((CAROL, 0o777, "user"), (0, 0o777, "everybody"))):
         for at in (None, owned(place / f"at{number}", owner, mode)):
             root = place / f"runs{number}" if at is not None else owned(place / f"runs{number}", owner, mode)
-            outcome = outcome_as(ALICE, directory.create, root, "x", 0.0, at)
+            outcome = outcome_as(ALICE, creation.create, root, "x", 0.0, at)
             assert f"this directory is {whose}" in outcome.what
             assert not list((at or root).iterdir())
     for mode in (0o1777, 0o755, 0o2775):
         root = owned(place / f"good{mode}", 0 if mode == 0o1777 else ALICE, mode)
-        assert run_as(ALICE, lambda at: directory.create(at, "x", 0.0).path.parent, root) == root
+        assert run_as(ALICE, lambda at: creation.create(at, "x", 0.0).path.parent, root) == root
 
 
 @pytest.mark.usefixtures("state")
 def test_no_run_is_made_below_a_strangers_directory(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = owned(owned(place / "carols", CAROL, 0o1777) / "runs", ALICE)
-    outcome = outcome_as(ALICE, directory.create, root, "x", 0.0)
+    outcome = outcome_as(ALICE, creation.create, root, "x", 0.0)
     assert f"below {root.parent}, which is user" in outcome.what
     assert not list(root.iterdir())
 
     own, link = owned(place / "own", ALICE), place / "carols/link"
     link.symlink_to(own)
-    assert "which is user" in outcome_as(ALICE, directory.create, root, "x", 0.0, link).what
+    assert "which is user" in outcome_as(ALICE, creation.create, root, "x", 0.0, link).what
     assert not list(own.iterdir())
 
     def is_made() -> bool:
-        made = directory.create(root, "x", 0.0)
+        made = creation.create(root, "x", 0.0)
         states.ensure_own(made)
         return made.path.parent == root
 
@@ -515,7 +516,7 @@ def test_no_run_is_made_below_a_strangers_directory(place: Path, monkeypatch: py
 @pytest.mark.usefixtures("state")
 def test_a_link_of_ones_own_list_leads_to_no_strangers_directory(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = owned(place / "runs", ALICE)
-    run_id = run_as(ALICE, lambda: directory.create(root, "x", 0.0).run_id)
+    run_id = run_as(ALICE, lambda: creation.create(root, "x", 0.0).run_id)
     of_study = run_as(ALICE, lambda: on_disk(root, study(gpus=(1,), repeats=1)).path)
     for name in ("job.sh", "job.json"):
         (root / run_id / name).touch()
@@ -885,7 +886,7 @@ def test_no_strangers_link_is_followed_behind_ones_own_or_from_python(
 @pytest.mark.usefixtures("state")
 def test_a_strangers_run_with_the_id_of_ones_own_is_called_that(place: Path) -> None:
     def submitted() -> Path:
-        made = directory.create(root, "x", 0.0)
+        made = creation.create(root, "x", 0.0)
         made.write(directory.COMMAND, {})
         return made.path
 
@@ -1390,7 +1391,7 @@ def test_no_link_of_a_stranger_leads_to_where_things_are_kept(place: Path, monke
     (home := owned(place / "home", ALICE, 0o700)).joinpath("image").write_text("x")
     for link in (shared / "link", shared / "above/thesis", place / "open/hers"):
         assert run_as(ALICE, ownership.exchangeable_by, link).startswith(("behind", "below"))
-        assert "could exchange" in outcome_as(ALICE, directory.make_root, link).what
+        assert "could exchange" in outcome_as(ALICE, creation.make_root, link).what
         for variable, call in (("RUNNER_STATE", paths.state_dir), ("RUNNER_CACHE", lambda: paths.cache("images"))):
             monkeypatch.setenv(variable, str(link))
             assert "could be another user's" in outcome_as(ALICE, call).what

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from runner.images.store.stored_image import StoredImage
-from runner.jobs import directory
+from runner.jobs import creation
 from runner.jobs.collect import Evidence, collect
 from runner.jobs.directory import Run
 from runner.jobs.transport import carried
@@ -35,7 +35,7 @@ def networks() -> Iterator[TwoNetworks]:
 
 def trained(networks: TwoNetworks, image: Path, place: Path, link: str) -> Evidence:
     """Two ranks that met over ``link``, and so train over it; the plan wants fast0."""
-    run = directory.create(place / "runs", "gloo-2", 0.0)
+    run = creation.create(place / "runs", "gloo-2", 0.0)
     run.write("plan.json", PLANNED)
     for name, source in (("lib", "recipes/lib"), ("recipe", "recipes/horovod-pytorch")):
         subprocess.run(["cp", "-r", str(ROOT / source), str(run.path / name)], check=True)

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from runner.core import files
-from runner.jobs import directory
+from runner.jobs import creation
 from runner.jobs.directory import SCRIPT, Run
 from runner.model.job import CommandLine, Submitted
 from runner.model.study import Launch, LaunchFacts, Study
@@ -45,7 +45,7 @@ def on_disk(root: Path, asked: Study, name: str = "train") -> StudyDirectory:
 def left_run(of: StudyDirectory, key: str, verdict: Verdict | None = None, *, noted: bool = True, **job: Any) -> Run:
     """A run of a launch, with its job's record and its verdict, in the study's log."""
     gpus = next(each.gpus for each in of.study.launches if each.key == key)
-    run = directory.create(of.launches(key), f"train-{PLAN.tasks}", time.time())
+    run = creation.create(of.launches(key), f"train-{PLAN.tasks}", time.time())
     run.write("plan.json", msgspec.structs.replace(PLAN, scheduler="local", tasks_per_node=(gpus,), gpus_per_node=gpus))
     files.write_private(run.path / SCRIPT, "#!/bin/bash\n")
     fields: dict[str, Any] = {

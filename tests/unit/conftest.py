@@ -13,7 +13,7 @@ import pytest
 from runner.cli import run
 from runner.core import paths, strict_yaml
 from runner.core.errors import Exit
-from runner.jobs import directory, submission
+from runner.jobs import creation, submission
 from runner.jobs.directory import Run
 from runner.model.step import LIBRARY
 from tests.support.commands import Call, Output
@@ -34,7 +34,7 @@ vars(strict_yaml)["document_of"] = cache(strict_yaml.document_of)
 @pytest.fixture(scope="session", autouse=True)
 def _of_jobs_from_this_process_the_launcher_is_compiled_once() -> Iterator[None]:
     """And this checkout's commit is asked for once. Jobs from other processes show what happens without that."""
-    copy, library = directory.copy_program, paths.share("recipes") / "lib"
+    copy, library = creation.copy_program, paths.share("recipes") / "lib"
     compiled = sorted(library.rglob("__pycache__"))
 
     def copied(run: Run, of: Path, recipe: Path | None) -> None:
@@ -43,7 +43,7 @@ def _of_jobs_from_this_process_the_launcher_is_compiled_once() -> Iterator[None]
             (run.path / LIBRARY / each.relative_to(library)).symlink_to(each)
 
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(directory, "copy_program", copied)
+        monkeypatch.setattr(creation, "copy_program", copied)
         monkeypatch.setattr(submission, "_source", cache(submission._source))
         yield
 

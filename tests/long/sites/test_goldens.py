@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from runner.jobs.directory import write_script
+from runner.jobs.creation import write_script
 from runner.model.step import JOB_ID, RENDEZVOUS, RUN_DIRECTORY, Argument, Export, StepSpec, Text
 from runner.sites.loader import read_site
 from tests.support.golden_jobs import CASES, planned, script

@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from runner.jobs import arms, directory, figure
+from runner.jobs import arms, creation, figure
 from runner.jobs.collect import Evidence, collect
 from runner.model.request import RunArm
 from runner.model.study import Launch, LaunchFacts, Loss
@@ -112,7 +112,7 @@ class TimedNetworks:
 
     def launched(self, ranks: int, repeat: int, link: str, *options: str) -> LaunchFacts:
         """One launch with a rank on each node; ``link``: ``slow`` or ``delayed``."""
-        run = directory.create(self.place / "runs", f"timed-{next(self.number)}", 0.0)
+        run = creation.create(self.place / "runs", f"timed-{next(self.number)}", 0.0)
         planned: tuple[RunArm, ...] = TURNS if ranks > 1 else ("full",)
         plan = msgspec.structs.replace(
             PLAN, tasks_per_node=(1,) * ranks, device="cpu", framework="none", arms=planned, samples_per_step=8

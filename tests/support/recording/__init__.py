@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from runner.core.errors import UsageError
-from runner.jobs.directory import write_script
+from runner.jobs.creation import write_script
 from runner.model.request import Mount, Recipe, Request
 from runner.model.step import JobScript
 

@@ -14,7 +14,7 @@ from runner.cli import VERBS, cli, completion, run
 from runner.core.errors import Exit
 from runner.images.store import store
 from runner.images.store.stored_image import StoredImage
-from runner.jobs import directory
+from runner.jobs import creation
 from runner.model.job import Submitted
 from tests.support.commands import ran
 from tests.support.studies import on_disk, study
@@ -41,7 +41,7 @@ def complete(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
 
 
 def make_run(root: Path, name: str, *, refused: str = "") -> str:
-    run_directory = directory.create(root / "runs", f"{name}-2", 1.8e9)
+    run_directory = creation.create(root / "runs", f"{name}-2", 1.8e9)
     record = Submitted("slurm", "" if refused else "7", "", "", 1.8e9, refused)
     run_directory.write("job.json", record)
     return run_directory.run_id

@@ -25,7 +25,7 @@ from runner.images.conversion.squashfs import CONVERTER
 from runner.images.packing.mksquashfs import Packing
 from runner.images.store import store, stored_image
 from runner.images.store.stored_image import StoredImage, file_name
-from runner.jobs import directory
+from runner.jobs import creation, directory
 from runner.jobs.lookup import find
 from runner.model.job import ExitMarker, JobState, Submitted
 from runner.model.plan import PlannedImage
@@ -67,7 +67,7 @@ def put(tmp_path: Path, name: str) -> StoredImage:
 def used_by(tmp_path: Path, image: StoredImage, *, ended: bool) -> str:
     """A run that used the image; of one that has not ended its scheduler cannot be asked."""
     planned = PlannedImage(reference=image.reference, digest=image.digest, path=str(image.path))
-    made = directory.create(tmp_path / "runs", "probe-2", time.time())
+    made = creation.create(tmp_path / "runs", "probe-2", time.time())
     made.write("plan.json", plan(read_recipe("probe").recipe, read_site("box"), Request(gpus=2), planned))
     nowhere = str(tmp_path / "no-clients")
     files.write_private(made.path / directory.SCRIPT, "")

@@ -14,7 +14,7 @@ import pytest
 from runner.cli.rerun import image_line
 from runner.core import ownership
 from runner.core.errors import Exit
-from runner.jobs.directory import orders
+from runner.jobs.seals import orders
 from runner.model.plan import PlannedImage
 from tests.support import documents
 from tests.support.commands import Call

@@ -25,7 +25,7 @@ from runner.cli import run as runner
 from runner.cli.status import run_lines
 from runner.core import files
 from runner.core.errors import Exit
-from runner.jobs import directory
+from runner.jobs import creation
 from runner.jobs.directory import SCRIPT, Run
 from runner.jobs.states import cancel_run
 from runner.model.figure import Figure
@@ -49,7 +49,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
     runs = []
 
     def started(body: str) -> Run:
-        run = directory.create(tmp_path / "runs", "train-4", time.time())
+        run = creation.create(tmp_path / "runs", "train-4", time.time())
         runs.append(run)
         run.write("plan.json", PLAN)
         files.write_private(run.path / SCRIPT, f"#!/bin/bash\n{body}\n")
@@ -120,7 +120,7 @@ def test_what_another_user_called_a_run_reaches_no_terminal_raw(start: Start, ca
 def test_the_list_of_runs_and_a_refused_submission_which_is_none(start: Start, call: Call) -> None:
     assert call("status").out == "no runs yet; start one with `gpu-runner submit`\n"
     run = start("exec sleep 60")
-    refused = directory.create(run.path.parent, "refused-4", time.time() + 1)
+    refused = creation.create(run.path.parent, "refused-4", time.time() + 1)
     refused.write("plan.json", PLAN)
     files.write_private(refused.path / SCRIPT, "#!/bin/bash\n")
     refused.write("job.json", Submitted("slurm", "", "", "0", time.time(), refused="no such partition"))
@@ -261,7 +261,7 @@ SUBMIT = ("submit", "--site", "local", "--runtime", "native", "--name", "j", "--
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
     """A run of four ranks of which rank 2 failed first."""
-    made = directory.create(tmp_path / "runs", "j-4", 0.0)
+    made = creation.create(tmp_path / "runs", "j-4", 0.0)
     made.write("plan.json", record_of(PLAN, ()))
     made.write("job.json", Submitted("slurm", "5", str(tmp_path), "", 0.0))
     (made.path / "job.sh").touch()

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.jobs import directory
+from runner.jobs import creation
 from runner.jobs.directory import Run
 from tests.support.plans import PLAN
 
@@ -18,6 +18,6 @@ def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
     """The directory of a run of four ranks on n0 and n1."""
-    made = directory.create(tmp_path / "runs", "probe-4", 0.0)
+    made = creation.create(tmp_path / "runs", "probe-4", 0.0)
     made.write("plan.json", PLAN)
     return made

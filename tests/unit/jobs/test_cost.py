@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from runner.core.errors import UsageError
-from runner.jobs import directory
+from runner.jobs import creation
 from runner.jobs.cost import left_of_budget
 from runner.jobs.directory import Run
 from runner.model.job import ExitMarker
@@ -23,7 +23,7 @@ def budget(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def submitted_run(root: Path, plan: object = HOUR, **submitted: object) -> Run:
-    run = directory.create(root, "train-4", 0.0)
+    run = creation.create(root, "train-4", 0.0)
     run.write("plan.json", plan)  # type: ignore[arg-type]
     run.write(
         "job.json",

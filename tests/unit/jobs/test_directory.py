@@ -12,7 +12,7 @@ import pytest
 
 from runner.core import files
 from runner.core.errors import UsageError
-from runner.jobs import directory
+from runner.jobs import creation, directory
 from runner.jobs.directory import Run
 from runner.jobs.facts import shown_run
 from runner.model.job import JobState, NodeShare, Submitted
@@ -22,7 +22,7 @@ from tests.support.plans import PLAN
 
 
 def run_directory(root: Path) -> directory.Run:
-    run = directory.create(root, "r-1", 0.0)
+    run = creation.create(root, "r-1", 0.0)
     files.write_private(run.path / directory.SCRIPT, "#!/bin/bash\n")
     return run
 
@@ -50,7 +50,7 @@ def test_a_recipe_that_holds_its_runs_and_the_list_of_them_is_copied_without(
     (recipe / "main.py").write_text("x")
     for _ in range(2):
         run = run_directory(recipe / "runs")
-        directory.copy_program(run, library(tmp_path), recipe)
+        creation.copy_program(run, library(tmp_path), recipe)
         assert sorted(path.name for path in (run.path / "recipe").iterdir()) == ["main.py"]
 
 
@@ -58,11 +58,11 @@ def test_what_cannot_be_made_or_copied_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for root, why in ((tmp_path / "file", "cannot be made"), (directory.index(), "the list of runs")):
         with pytest.raises(UsageError, match=why):
-            directory.create(root, "r", 0.0)
+            creation.create(root, "r", 0.0)
     (tmp_path / "recipe").mkdir()
     (tmp_path / "recipe/gone").symlink_to("/no/such/file")
     with pytest.raises(UsageError, match="cannot be copied"):
-        directory.copy_program(run_directory(tmp_path / "runs"), library(tmp_path), tmp_path / "recipe")
+        creation.copy_program(run_directory(tmp_path / "runs"), library(tmp_path), tmp_path / "recipe")
 
 
 def started(run: Run, rank: int, node: str, **values: Any) -> None:
@@ -158,10 +158,10 @@ def test_a_newly_made_directory_of_runs_ignores_itself_for_git_and_an_existing_o
     for name in ("new $runs é", "old"):
         if name == "old":
             (tmp_path / name).mkdir()
-        run = directory.create(tmp_path / name, "r", 0.0)
+        run = creation.create(tmp_path / name, "r", 0.0)
         (run.path / "file").touch()
         assert (tmp_path / name / ".gitignore").exists() == (name != "old")
     seen = subprocess.run(["git", "-C", tmp_path, "status", "--porcelain"], capture_output=True, text=True, check=True)
     assert "old/" in seen.stdout and "runs" not in seen.stdout
-    launch = directory.create(tmp_path / "study/launches/g0001", "r", 1.0)
+    launch = creation.create(tmp_path / "study/launches/g0001", "r", 1.0)
     assert [each.name for each in launch.path.parent.iterdir()] == [launch.run_id]

@@ -9,7 +9,7 @@ import pytest
 
 from runner.core import files
 from runner.core.errors import UsageError
-from runner.jobs import directory
+from runner.jobs import creation
 from runner.jobs.directory import SCRIPT, Run
 from runner.jobs.facts import Selection, list_runs
 from runner.jobs.image_usage import image_uses
@@ -30,7 +30,7 @@ def submitted(
     root: Path, name: str, job: str = "", *, at_s: float = 0.0, refused: str = "", site: str = "s", image: str = ""
 ) -> Run:
     """A run that a Slurm whose clients are in ``root`` took as this job, or refused."""
-    run = directory.create(root / "runs", f"{name}-4", at_s)
+    run = creation.create(root / "runs", f"{name}-4", at_s)
     of_image = msgspec.structs.replace(PLAN.image, path=image)
     run.write("plan.json", msgspec.structs.replace(PLAN, site=site, image=of_image))
     files.write_private(run.path / SCRIPT, "#!/bin/bash\n")
@@ -66,7 +66,7 @@ def runs_by_name(root: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Run]:
         "train": submitted(root, "train", "20"), "large": submitted(root, "train-large", "201"),
         "job": submitted(root, "20", "7"), "gone": submitted(root, "twice"), "second": submitted(root, "twice"),
         "once": submitted(root, "once", "2"), "refused": submitted(root, "once", refused=REFUSED),
-        "cut_off": directory.create(root, "cut-2", 0.0),
+        "cut_off": creation.create(root, "cut-2", 0.0),
     }  # fmt: skip
     assert runs["second"].run_id == f"{runs['gone'].run_id}.2"
     shutil.rmtree(runs["gone"].path)

@@ -14,9 +14,10 @@ from runner.backends import schedulers
 from runner.backends.schedulers.slurm.client import Slurm
 from runner.core import files, ownership
 from runner.core.errors import Exit, InfrastructureError, RunnerError, UnknownStateError
-from runner.jobs.directory import Run, orders
+from runner.jobs.directory import Run
 from runner.jobs.life import standing
 from runner.jobs.scripts import end_of
+from runner.jobs.seals import orders
 from runner.jobs.states import Left, cancel_run, launch_state, left_by, never_began, query, scheduler_of
 from runner.jobs.submission import Submission, submit
 from runner.model.job import ExitMarker, JobState, SchedulerRecord, Submitted

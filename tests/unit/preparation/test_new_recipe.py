@@ -15,7 +15,7 @@ from runner.cli import run
 from runner.core.errors import Exit, RefusedError, UsageError
 from runner.core.invocation import PROGRAM
 from runner.core.strict_yaml import parse
-from runner.jobs.directory import create
+from runner.jobs.creation import create
 from runner.model.request import Recipe
 from runner.preparation.new_recipe import MOST_BYTES, NewRecipe, draft, new_recipe, write_recipe
 from runner.preparation.program_source import ProgramOption, program_options

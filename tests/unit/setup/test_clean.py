@@ -15,7 +15,7 @@ from runner.cli import run
 from runner.core import paths
 from runner.core.errors import Exit
 from runner.images import engine as private_engine
-from runner.jobs import directory
+from runner.jobs import creation
 from runner.model.job import Submitted
 from tests.support.commands import Call
 from tests.support.documents import result
@@ -80,7 +80,7 @@ def test_the_image_of_a_job_that_may_need_it_stays(
         image.with_name(name).write_bytes(b"x")
 
     def submit(*_: object) -> bool:
-        run = directory.create(tmp_path / "runs", "r", 0.0)
+        run = creation.create(tmp_path / "runs", "r", 0.0)
         plan = msgspec.structs.replace(PLAN, image=msgspec.structs.replace(PLAN.image, path=str(image)))
         run.write("plan.json", plan)
         run.write("job.json", Submitted("slurm", "1", str(tmp_path / "nowhere"), "", 0.0))
@@ -138,10 +138,10 @@ def test_a_box_with_a_job_that_has_not_ended_stays_with_all_that_is_in_it(
     for name in ("boxes/busy/bin", "boxes/over", "box-roots/trixie"):
         paths.ensure_directory(cache / name)
         (cache / name / "file").touch()
-    run = directory.create(tmp_path / "runs", "r", 0.0)
+    run = creation.create(tmp_path / "runs", "r", 0.0)
     run.write("plan.json", PLAN)
     run.write("job.json", Submitted("slurm", "1", str(cache / "boxes/busy/bin"), "", 0.0))
-    over = directory.create(tmp_path / "runs", "r", 1.0)
+    over = creation.create(tmp_path / "runs", "r", 1.0)
     over.write("plan.json", PLAN)
     over.write("job.json", Submitted("slurm", "1", str(cache / "boxes/over/bin"), "", 0.0))
     monkeypatch.setattr(box, "find", lambda name: name == "busy" or None)

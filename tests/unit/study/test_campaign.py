@@ -17,8 +17,9 @@ from runner.core.errors import RefusedError, UnknownStateError
 from runner.core.files import sha256
 from runner.figures.bundle.proof import InBundle
 from runner.jobs.campaign import Campaign, Log, is_leased
-from runner.jobs.directory import LOG, Run, index, judgements
+from runner.jobs.directory import LOG, Run, index
 from runner.jobs.facts import Selection, list_runs
+from runner.jobs.seals import judgements
 from runner.jobs.states import Answers
 from runner.jobs.watch import Clock
 from runner.model.figure import OfStudy

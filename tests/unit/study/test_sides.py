@@ -16,7 +16,8 @@ from runner.cli import run as runner
 from runner.core.errors import Exit
 from runner.figures.compare.references import against
 from runner.figures.compare.text import reference_lines
-from runner.jobs.directory import LOG, Run, index, judgements
+from runner.jobs.directory import LOG, Run, index
+from runner.jobs.seals import judgements
 from runner.model.expectation import Reference
 from runner.model.figure import in_words
 from runner.model.job import CommandLine, ExitMarker, Sweep

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from runner.backends.schedulers import render_launches
-from runner.jobs.directory import write_script
+from runner.jobs.creation import write_script
 from runner.model.job import ListedLaunch
 from tests.support.golden_launches import prepared
 from tests.support.golden_local_jobs import CPUS, HERE, local

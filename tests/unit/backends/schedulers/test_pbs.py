@@ -17,7 +17,7 @@ from runner.backends.schedulers import render
 from runner.backends.schedulers.pbs.client import Pbs, allocation
 from runner.backends.schedulers.pbs.script import salloc
 from runner.core.errors import NotAcceptedError, RefusedError, UnknownStateError, UsageError
-from runner.jobs.directory import write_script
+from runner.jobs.creation import write_script
 from runner.model.job import AllocatedNode, Allocation, JobState
 from runner.model.plan import Plan, PlannedImage
 from runner.model.request import Recipe, Request

@@ -15,7 +15,7 @@ from runner.backends import schedulers
 from runner.backends.schedulers.slurm import client
 from runner.backends.schedulers.slurm.client import Slurm, explained, fix, more_than_there_is
 from runner.core.errors import NotAcceptedError, RefusedError, UnknownStateError
-from runner.jobs import directory
+from runner.jobs import creation
 from runner.jobs.directory import Run
 from runner.jobs.states import scheduler_of
 from runner.model.exit_codes import NODE_NOT_READY
@@ -40,7 +40,7 @@ JobId=5 JobName=j
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """A run whose submission was cut off before Slurm answered."""
     monkeypatch.setenv("RUNNER_STATE", str(tmp_path / "state"))
-    made = directory.create(tmp_path / "runs", "probe-1", 0.0)
+    made = creation.create(tmp_path / "runs", "probe-1", 0.0)
     made.write("job.json", Submitted("slurm", "", str(tmp_path), "", 0.0))
     return made
 
