@@ -15,7 +15,7 @@ from runner.cli.options import JSON, answer, by_shell, say
 from runner.cli.submit import run_step, submit, waiting_options
 from runner.core.errors import UsageError
 from runner.core.text import instead, plain
-from runner.jobs.comparison import Difference, code_differences, plan_differences, run_differences
+from runner.jobs.differences import Difference, code_differences, plan_differences, run_differences
 from runner.jobs.lookup import find
 from runner.model.backends import run_runtime
 from runner.preparation.options import FIELDS, OPTIONS

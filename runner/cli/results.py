@@ -13,7 +13,7 @@ from runner.cli.quickstart import Taken
 from runner.images.building.build import BuiltImage
 from runner.images.building.without_engine import Built
 from runner.images.store.stored_image import StoredImage
-from runner.jobs.comparison import Difference
+from runner.jobs.differences import Difference
 from runner.model import output
 from runner.model.expectation import Compared, Expectation
 from runner.model.image import Environment

@@ -19,7 +19,7 @@ from runner.core.text import counted
 from runner.model.study import ATTEMPTS, REPEATS, PlannedStudy
 
 if TYPE_CHECKING:
-    from runner.jobs.comparison import Difference
+    from runner.jobs.differences import Difference
     from runner.jobs.directory import Run
     from runner.model.job import CommandLine
     from runner.model.request import RequestRecord

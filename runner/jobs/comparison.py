@@ -1,4 +1,4 @@
-"""What differs between runs, and whether they are the same: copies of one launch, one kind of run, one program.
+"""Whether runs are the same, and in what they are not: copies of one launch, one kind of run, one program.
 
 ``FACTS`` is the one table of what runs are alike in. Each question asks for its rows: may two sides be compared, may
 runs be points of one curve, are launches repeats of one job, is a study's figure made of one program?
@@ -6,33 +6,25 @@ runs be points of one curve, are launches repeats of one job, is a study's figur
 
 from __future__ import annotations
 
-import json
-import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import islice
-from pathlib import Path
 from statistics import fmean
-from typing import Any, Literal, NamedTuple, TypeVar
-
-import msgspec
+from typing import Literal, NamedTuple, TypeVar
 
 from runner.core.errors import UsageError
-from runner.core.files import sha256, tree_hash
-from runner.core.hide import hidden_command, hidden_value, hidden_variable, is_secret
-from runner.core.text import first_of, rate
+from runner.core.hide import hidden_command, hidden_variable
+from runner.core.text import first_of
 from runner.jobs import inputs
-from runner.jobs.code_record import changes_in, is_documentation, is_source
-from runner.jobs.directory import CODE_DIFF, CODE_FILES, SCRIPT, Run, recipe_programs
-from runner.jobs.snapshot_copy import CopiedFiles
+from runner.jobs.code_facts import changes_of, code_facts
+from runner.jobs.code_record import is_source
+from runner.jobs.directory import CODE_DIFF, Run
 from runner.model.backends import SCHEDULERS
-from runner.model.figure import AT_ONCE, Doubt, Figure, figure_of, in_words
-from runner.model.job import CodeRecord
+from runner.model.figure import AT_ONCE, Doubt, Figure, figure_of
 from runner.model.plan import RESULTS, Plan, PlannedImage
-from runner.model.records import ExitRecord, Report, StartRecord
-from runner.model.request import Mount
+from runner.model.records import Report, StartRecord
 from runner.model.study import Span
 from runner.model.verdict import Verdict
 from runner.planning.environment import is_fabric
@@ -40,9 +32,8 @@ from runner.planning.options import options_of
 
 Question = Literal["compare", "curve", "repeats", "study", "point", "sizes"]
 Identity = tuple[object, ...]
-Area = Literal["request", "plan", "image", "code", "script", "environment", "versions", "verdict"]
-FIX = "leave out the copy: a launch counts once"
 NONE = "none"
+FIX = "leave out the copy: a launch counts once"
 # Largest mean over smallest: batches of text differ; a whole batch may not divide evenly, nor the last of an epoch.
 SAME_BATCH, ONE_BATCH = 1.1, 1.02
 # Of a plan: what launches of one program may have of their own, or another fact tells; and those of several sizes.
@@ -56,9 +47,7 @@ _OF_A_SIZE = frozenset(
     ("gpus_per_node", "gpu_type", "device", "cpus_per_task", "divides_cpus", "memory_mb", "memory_per_cpu_mb",
      "whole_nodes", "queue", "transport", "wireup", "mpi", "directives")
 )  # fmt: skip
-_NOT_RECORDED = "not recorded"
 _MEANS = "mean size of a sample", (_PASSES := "forward passes of a step")  # of a window, as of batches that vary
-_SEPARATE = ("image", "env", "unset", "forced")  # of a plan: each has lines of its own
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,8 +59,8 @@ class Ran:
         varying: steps take as many as there are, so that no two runs take the same.
         figure: with its doubts; None unless it is ``measured``.
         device_name: of its first rank's device, as the framework says; empty where unknown.
-        code: what ran, as ``runner.jobs.comparison.code_facts``; only repeats and studies ask for it.
-        changes: of its code, as ``runner.jobs.comparison.changes_of``; None where it is not known.
+        code: what ran, as ``runner.jobs.code_facts.code_facts``; only repeats and studies ask for it.
+        changes: of its code, as ``runner.jobs.code_facts.changes_of``; None where it is not known.
         trained: as a meter saw it (``Report.trained``).
         ran_with: what its ranks recorded of that.
         machine: that no scheduler has chosen: this one, or the first of listed hosts; else empty.
@@ -509,220 +498,3 @@ def check_launches(runs: Iterable[tuple[str, Identity]]) -> None:
     if twice := copy_among(runs):
         what = f"{' and '.join(twice)} are one launch: the same ranks began at the same instant, or took the same times"
         raise UsageError(what, fix=FIX)
-
-
-class Difference(msgspec.Struct, frozen=True):
-    """One thing in which two runs differ.
-
-    Attributes:
-        key: what, within its area. first, second: its value in each; ``none`` where it has none.
-    """
-
-    area: Area
-    key: str
-    first: str
-    second: str
-
-
-def run_differences(first: Run, second: Run) -> tuple[Difference, ...]:
-    """All that differs between two runs, but for their ids, directories, jobs and times. Raises UsageError: a plan
-    cannot be read.
-    """
-    runs, plans = (first, second), (first.needed_plan(), second.needed_plan())
-    commands = [run.command for run in runs]
-    scripts = [run.content(SCRIPT) for run in runs]
-    verdicts = [run.verdict for run in runs]
-    return (
-        *_value(
-            "request", "command", *(shlex.join(hidden_command(each.arguments)) or _NOT_RECORDED for each in commands)
-        ),
-        *_value("request", "directory", *(each.directory or _NOT_RECORDED for each in commands)),
-        *plan_differences(*plans),
-        *_value("plan", "forced", *(", ".join(plan.forced) for plan in plans)),
-        *_code_differences((first.code, second.code), (first.content(CODE_DIFF), second.content(CODE_DIFF))),
-        *_value("code", "program", *map(copied_code, runs)),
-        *(Difference("code", what, "one", "another (digests alone are kept)") for what in _recorded_differences(runs)),
-        *(
-            [Difference("script", SCRIPT, *(str(run.path / SCRIPT) for run in runs))]
-            if scripts[0] != scripts[1]
-            else []
-        ),
-        *_mapping("versions", _versions(first), _versions(second)),
-        *_value("verdict", "outcome", *(each.outcome if each else "none yet" for each in verdicts)),
-        *_value("verdict", "reason", *(next(iter(each.reasons), "") if each else "" for each in verdicts)),
-        *_value("verdict", "throughput", *map(_figure_text, runs)),
-    )
-
-
-def _recorded_differences(runs: Iterable[Run]) -> list[str]:
-    """What their ranks recorded otherwise: variables, files, modules, packages."""
-    sides = [ran for ran in map(ran_of, runs) if ran is not None]
-    facts = (fact for fact in unlike("repeats", sides) if fact.names)
-    return [fact.with_names(sides) for fact in facts if fact.key not in ("setup", "changes")]
-
-
-def plan_differences(first: Plan, second: Plan) -> tuple[Difference, ...]:
-    """What differs between two plans: their decisions, their images, and the variables of their ranks."""
-    return (
-        *_mapping("plan", _decisions(first), _decisions(second)),
-        *_mapping("image", _image_values(first.image), _image_values(second.image)),
-        *_environment(first, second),
-    )
-
-
-def _decisions(plan: Plan) -> dict[str, str]:
-    decisions: dict[str, str] = {}
-    for name in Plan.__struct_fields__:
-        own = name == "scheduler_settings"
-        value = plan.settings if own else getattr(plan, name)
-        if name in _SEPARATE:
-            continue
-        if isinstance(value, msgspec.Struct):
-            section = SCHEDULERS[plan.scheduler].section if own else name
-            decisions |= {f"{section}.{key}": _text(each) for key, each in msgspec.structs.asdict(value).items()}
-        else:
-            shown = [(each, hidden_variable(each, of)) for each, of in plan.swept] if name == "swept" else value
-            decisions[name] = shlex.join(hidden_command(value)) if name == "program" else _text(shown)
-    return decisions
-
-
-def _image_values(image: PlannedImage) -> dict[str, str]:
-    name = image.reference.partition("@")[0]
-    values = {"name": name, "digest": image.digest, "file": image.path, "sha256": image.sha256}
-    return {key: value for key, value in values.items() if value}
-
-
-def _environment(first: Plan, second: Plan) -> Iterator[Difference]:
-    """Secret values are not shown, nor users and passwords in URLs: only that they differ."""
-    one, two = (dict(plan.env) | dict.fromkeys(plan.unset, "taken away") for plan in (first, second))
-    for difference in _mapping("environment", one, two):
-        if any(is_secret(difference.key, each.get(difference.key, "")) for each in (one, two)):
-            shown = ["***" if difference.key in each else NONE for each in (one, two)]
-            another = "*** (another value)" if shown == ["***", "***"] else shown[1]
-            yield msgspec.structs.replace(difference, first=shown[0], second=another)
-        else:
-            values = hidden_value(difference.first), hidden_value(difference.second)
-            another = f"{values[1]} (another value)" if values[0] == values[1] else values[1]
-            yield msgspec.structs.replace(difference, first=values[0], second=another)
-
-
-def code_differences(first: Run, code: CodeRecord | None, text: str) -> tuple[Difference, ...]:
-    """What differs between the code of a run and that of now, and what it differs from its commit (``text``)."""
-    kept = text.encode("utf-8", "surrogateescape") if text else b""
-    return tuple(_code_differences((first.code, code), (first.content(CODE_DIFF), kept)))
-
-
-def _code_differences(
-    records: tuple[CodeRecord | None, CodeRecord | None], kept: tuple[bytes, bytes]
-) -> Iterator[Difference]:
-    for key in ("repository", "commit", "branch"):
-        yield from _value(
-            "code", key, *(_NOT_RECORDED if each is None else str(getattr(each, key)) for each in records)
-        )
-    states = [_state(record) for record in records]
-    yield from _value("code", "uncommitted changes", *states)
-    if states[0] == states[1] and kept[0] != kept[1]:
-        measures = (f"{each.count(10)} lines, sha256 {sha256(each)[:12]}" if each else "not kept" for each in kept)
-        yield Difference("code", "content of the changes", *measures)
-
-
-def copied_code(run: Run) -> str:
-    """Hash of the code that was copied for a run: its snapshot, else the programs of its recipe; empty for neither."""
-    if (snapshot := run.read(CODE_FILES, CopiedFiles)) is not None:
-        contents = sorted(each for each in snapshot.contents.items() if not is_documentation(each[0]))
-        return f"sha256 {sha256(json.dumps(contents).encode())[:12]}"
-    return _programs(run.path / "recipe")
-
-
-def recipe_difference(run: Run, recipe: Path | None) -> tuple[Difference, ...]:
-    """Whether the programs of a recipe are still those that a run had; nothing where either had none."""
-    now = _programs(recipe) if recipe is not None else ""
-    then = "" if run.content(CODE_FILES) else _programs(run.path / "recipe", beside=recipe)
-    return tuple(_value("code", "program", then, now)) if then and now else ()
-
-
-def _programs(recipe: Path, beside: Path | None = None) -> str:
-    """``beside``: without what that does not have, which a program may have left."""
-    sources = [(name, path) for name, path in recipe_programs(recipe) if beside is None or (beside / name).exists()]
-    return f"sha256 {tree_hash(sources)[:12]}" if sources else ""
-
-
-def code_facts(run: Run) -> dict[str, str]:
-    """What ran, by what may differ: the copied code, else commit and changes of the user's; and gpu-runner itself."""
-    copied = copied_code(run)
-    record, start, ended = run.code, run.records.start(0), run.records.records("exit", ExitRecord).get(0)
-    of_start = (start and start.program_sha256) or (ended and ended.program and ended.program.sources)
-    # Of a recipe the files that were known as it began tell: its program may have left others beside them.
-    facts = {} if of_start and not run.content(CODE_FILES) else {"program": copied}
-    if not copied and record is not None:
-        facts = commit_facts(record)
-    facts |= {"files": start.program_sha256 or ""} if start else {}
-    return facts | {"gpu-runner": run.provenance.gpu_runner, "software": _software(run)}
-
-
-def commit_facts(record: CodeRecord) -> dict[str, str]:
-    """Of the code's commit; empty where it has none."""
-    known = {"commit": record.commit, "sources": record.sources, "other_sources": record.other_sources}
-    return known if record.commit else {}
-
-
-def changes_of(record: CodeRecord | None, diff: bytes) -> dict[str, str] | None:
-    """File -> digest of what differs from the code's commit; None where that is not known."""
-    if record is None or not record.commit or record.dirty is None:
-        return None
-    return {name: "" for name in record.changed} | {name: sha256(text) for name, text in changes_in(diff)}
-
-
-def _software(run: Run) -> str:
-    """Of the first rank, as it reported it; empty where it is unknown."""
-    if (report := run.records.report(0)) is None or not report.framework_version:
-        return ""
-    others = {"Horovod": report.horovod_version, "CUDA": report.cuda_version}
-    named = (f"{name} {value}" for name, value in others.items() if value)
-    return ", ".join((f"{report.framework} {report.framework_version}", *named))
-
-
-def _state(record: CodeRecord | None) -> str:
-    if record is None:
-        return _NOT_RECORDED
-    if record.dirty is None:
-        return f"unknown: {record.problem}" if record.problem else "unknown"
-    return ", ".join(record.changed) or NONE
-
-
-def _versions(run: Run) -> dict[str, str]:
-    """Of gpu-runner and its Python; of the runtime and the scheduler once the run was judged."""
-    verdict, made = run.verdict, run.provenance
-    own = {"gpu-runner": made.gpu_runner, "python": made.python, "software": _software(run)}
-    return {name: value for name, value in own.items() if value} | (verdict.versions if verdict else {})
-
-
-def _figure_text(run: Run) -> str:
-    figure = run.figure
-    return "; ".join(filter(None, (f"{rate(figure.value)} {figure.unit}/s", in_words(figure.doubts)))) if figure else ""
-
-
-def _mapping(area: Area, first: Mapping[str, str], second: Mapping[str, str]) -> Iterator[Difference]:
-    lacking = _NOT_RECORDED if area == "versions" else NONE
-    for key in dict.fromkeys((*first, *second)):
-        yield from _value(area, key, first.get(key, lacking), second.get(key, lacking))
-
-
-def _value(area: Area, key: str, first: str, second: str) -> Iterator[Difference]:
-    if first != second:
-        yield Difference(area, key, first or NONE, second or NONE)
-
-
-def _text(value: Any) -> str:
-    """A value of a plan in one line: lists with commas, pairs with ``=``, mounts as they are typed."""
-    if value in (None, (), ""):
-        return NONE
-    if isinstance(value, Mount):
-        return f"{value.source}:{value.target}{':ro' if value.read_only else ''}"
-    if isinstance(value, msgspec.Struct):
-        return ":".join(str(each) for each in msgspec.structs.astuple(value))
-    if isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], str):
-        return "=".join(map(str, value))
-    if isinstance(value, tuple):
-        return ", ".join(_text(each) for each in value)
-    return str(value)

@@ -16,7 +16,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Protocol
 
-from runner.jobs.comparison import Difference, code_differences, plan_differences, recipe_difference
+from runner.jobs.differences import Difference, code_differences, plan_differences, recipe_difference
 from runner.jobs.directory import Run
 from runner.jobs.states import ensure_own
 from runner.model.job import CommandLine

@@ -20,20 +20,10 @@ from runner.core.errors import RefusedError
 from runner.core.hide import hidden_command
 from runner.core.invocation import PROGRAM
 from runner.core.text import gpus_text
+from runner.jobs.code_facts import changes_of, commit_facts
 from runner.jobs.code_record import changed_since
-from runner.jobs.comparison import (
-    Ran,
-    changes_of,
-    code_differences,
-    commit_facts,
-    facts_for,
-    first_difference,
-    identity_of,
-    image_text,
-    ran_of,
-    reads_none,
-    recipe_difference,
-)
+from runner.jobs.comparison import Ran, facts_for, first_difference, identity_of, image_text, ran_of, reads_none
+from runner.jobs.differences import code_differences, recipe_difference
 from runner.jobs.directory import LAUNCHES, Run, is_whole_id
 from runner.model.job import CodeRecord
 from runner.model.plan import LaunchPlace

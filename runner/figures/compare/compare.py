@@ -12,15 +12,8 @@ from runner.core.errors import Exit, UsageError
 from runner.core.text import counted, first_of, instead, point_text
 from runner.figures.compare.launches import MeasuredLaunch, PointLaunches, compare_point
 from runner.figures.compare.references import against, is_near, may_fit, none_fits, read_references, reference_for
-from runner.jobs.comparison import (
-    beside_each_other,
-    check_launches,
-    differences,
-    facts_for,
-    first_difference,
-    plan_differences,
-    unlike,
-)
+from runner.jobs.comparison import beside_each_other, check_launches, differences, facts_for, first_difference, unlike
+from runner.jobs.differences import plan_differences
 from runner.model.expectation import Compared, Reference
 from runner.model.plan import Finding
 from runner.model.study import Setting

@@ -7,17 +7,9 @@ from dataclasses import dataclass, fields
 
 from runner.core.errors import NotProvenError
 from runner.core.invocation import PROGRAM
+from runner.jobs.code_facts import code_facts
 from runner.jobs.collect import nodes_of
-from runner.jobs.comparison import (
-    Identity,
-    Ran,
-    at_once,
-    batch_of,
-    code_facts,
-    identity_of,
-    ran_with,
-    together_doubts,
-)
+from runner.jobs.comparison import Identity, Ran, at_once, batch_of, identity_of, ran_with, together_doubts
 from runner.jobs.directory import Run, Studies
 from runner.jobs.life import Standing, standing
 from runner.model.expectation import ComparedPoint, ComparedSide, Judgement

@@ -8,24 +8,20 @@ from typing import Any
 import msgspec
 import pytest
 
+from runner.jobs.code_facts import code_facts
 from runner.jobs.comparison import (
     FACTS,
-    Difference,
     Ran,
     batch_of,
     beside_each_other,
-    code_differences,
-    code_facts,
     copy_among,
     differences,
     facts_for,
     first_difference,
-    plan_differences,
     ran_with,
-    recipe_difference,
-    run_differences,
     unlike,
 )
+from runner.jobs.differences import Difference, code_differences, plan_differences, recipe_difference, run_differences
 from runner.jobs.directory import Run
 from runner.jobs.inputs import RanWith
 from runner.jobs.snapshot_copy import CopiedFiles
