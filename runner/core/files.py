@@ -84,7 +84,7 @@ def open_regular(path: Path, owner: int | None = None) -> BinaryIO:
     it cannot be opened, or is of another owner.
     """
     file = _regular(path, path)
-    if owner not in (None, os.fstat(file.fileno()).st_uid):
+    if owner not in (None, ownership.owner_of(os.fstat(file.fileno()))):
         file.close()
         raise PermissionError(errno.EACCES, "another user's", str(path))
     return file

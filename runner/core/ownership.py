@@ -13,6 +13,7 @@ from pathlib import Path
 
 TRUSTS = "RUNNER_TRUST=NAME,... trusts accounts of the site"  # the end of a fix (exchangeable_by)
 _MOST_ON_THE_WAY = 1000  # names: links may lead in circles
+_no_fuse = set[int]()  # devices of other file systems, which no stranger can take away
 
 
 def closed_to_others(path: Path, *, own: bool = True) -> Path | None:
@@ -27,7 +28,7 @@ def closed_to_others(path: Path, *, own: bool = True) -> Path | None:
             # Above it others may write where they cannot rename or remove what is not theirs (sticky).
             sticky = each != real and status.st_mode & stat.S_ISVTX
             is_open = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not sticky
-            if is_open or stat.S_ISLNK(status.st_mode) or status.st_uid not in trusted:
+            if is_open or stat.S_ISLNK(status.st_mode) or owner_of(status) not in trusted:
                 return None
     except (OSError, RuntimeError, ValueError):
         return None
@@ -70,7 +71,7 @@ def _exchangers(directory: Path, *, new: bool = False, used: bool = False) -> It
         place = above if is_link else status
         others_write = others_may_write(place)
         if not (is_link and not others_write) and is_strangers(status, above, by_place=used or each != real):
-            whose = f"user {status.st_uid}'s{' link' if is_link else ''}"
+            whose = f"user {owner_of(status)}'s{' link' if is_link else ''}"
         if not whose and others_write and not is_link and not status.st_mode & stat.S_ISVTX:
             whose = f"{open_to(status)} (no sticky bit)"
         if whose:
@@ -162,9 +163,7 @@ def _may_be_strangers(place: Path) -> bool:
 
 def is_put_by_stranger(status: os.stat_result, above: os.stat_result) -> bool:
     """Of something and the directory above it, to which all may write, or those of the login's group."""
-    if is_trusted(status.st_uid) or status.st_uid == unmapped_user():
-        return False
-    return _all_may_write(above)
+    return not is_trusted(owner_of(status)) and (owner_of(status) != status.st_uid or _all_may_write(above))
 
 
 def is_open(path: Path) -> bool:
@@ -177,7 +176,7 @@ def is_open(path: Path) -> bool:
 
 def others_may_write(status: os.stat_result) -> bool:
     """Whether all may write to a directory; where it is not this user's, or those of the login's group."""
-    return _all_may_write(status) and (status.st_uid != os.geteuid() or bool(status.st_mode & stat.S_IWOTH))
+    return _all_may_write(status) and (owner_of(status) != os.geteuid() or bool(status.st_mode & stat.S_IWOTH))
 
 
 def _all_may_write(status: os.stat_result) -> bool:
@@ -216,9 +215,30 @@ def is_trusted(user: int) -> bool:
     return user < system or user in named
 
 
+def owner_of(status: os.stat_result) -> int:
+    """Whose it is; of a stranger's FUSE file system he who mounted it, as that says what he likes of owners."""
+    if os.major(status.st_dev) or status.st_dev in _no_fuse:
+        return status.st_uid
+    with suppress(OSError, ValueError, IndexError):
+        device = b"%d:%d" % (os.major(status.st_dev), os.minor(status.st_dev))
+        for line in Path("/proc/self/mountinfo").read_bytes().splitlines():
+            its, kind = line.split(b" - ", 1)
+            if its.split()[2] == device and kind.startswith(b"fuse"):
+                mounter = int(kind.partition(b"user_id=")[2].split(b",")[0])
+                return status.st_uid if is_trusted(mounter) or mounter == _outside(os.geteuid()) else mounter
+    _no_fuse.add(status.st_dev)
+    return status.st_uid
+
+
+def _outside(user: int) -> int:
+    """The id that a user has outside this user namespace; its own where there is none. Raises OSError, ValueError."""
+    ranges = (map(int, line.split()) for line in Path("/proc/self/uid_map").read_bytes().splitlines())
+    return next((outer + user - first for first, outer, count in ranges if first <= user < first + count), user)
+
+
 def is_strangers(status: os.stat_result, above: os.stat_result, *, by_place: bool) -> bool:
     """Whether it is of a user who is not trusted; with ``by_place``, nor for its group."""
-    if is_trusted(status.st_uid):
+    if is_trusted(owner_of(status)):
         return False
     # In a container of an ordinary user, root and strangers look the same.
     is_closed = not status.st_mode & stat.S_IWOTH and not _all_may_write(above)
@@ -229,14 +249,14 @@ def is_strangers(status: os.stat_result, above: os.stat_result, *, by_place: boo
     is_others = above.st_gid not in mine and above.st_gid >= first and above.st_uid != os.geteuid()
     is_given = above.st_mode & stat.S_IWGRP and is_others
     of_project = is_closed and not is_given and not groups.isdisjoint(mine)
-    return not (by_place and (status.st_uid == unmapped_user() or of_project))
+    return not (by_place and owner_of(status) == status.st_uid and (status.st_uid == unmapped_user() or of_project))
 
 
 def is_private(directory: Path) -> bool:
     """Whether it is a directory and no link, belongs to this user, is closed to all others, who cannot exchange it."""
     with suppress(OSError):
         status = directory.lstat()
-        ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
+        ours = stat.S_ISDIR(status.st_mode) and owner_of(status) == os.geteuid()
         return ours and stat.S_IMODE(status.st_mode) & 0o777 == 0o700 and not exchangeable_by(directory)
     return False
 
@@ -252,14 +272,15 @@ def real_path(path: Path) -> Path:
         handle = os.open(at, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             target = os.readlink("", dir_fd=handle)
-            users[at] = os.fstat(handle).st_uid
+            users[at] = owner_of(os.fstat(handle))
         finally:
             os.close(handle)
         return Path(target)
 
     way = _way(path, read)
     for at, user in users.items():
-        if not is_trusted(user) and user != unmapped_user():  # which root is in a container of an ordinary user
+        # Root is unmapped in a container of an ordinary user, and so are strangers.
+        if not is_trusted(user) and (user != unmapped_user() or others_may_write(at.parent.stat())):
             raise PermissionError(errno.EACCES, "this is another user's link", str(at))
     if len(way) == _MOST_ON_THE_WAY:
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))

@@ -321,6 +321,11 @@ class Campaign:
         return replace(log, trouble=log.trouble or _CUT) if noted and noted not in log.hashes else log
 
     @property
+    def is_begun_here(self) -> bool:
+        """Whether this user began what the study asks now; a copy of another's may name programs of that user's."""
+        return (judgements() / sha256(self._asked(STUDY))).is_file()
+
+    @property
     def is_stopped(self) -> bool:
         """Whether it was cancelled since it was last resumed."""
         return (self.path / _STOP).exists()

@@ -613,7 +613,8 @@ def is_own(path: Path) -> bool:
     """
     with suppress(OSError):
         status = path.stat()
-        return stat.S_ISDIR(status.st_mode) and {path.lstat().st_uid, status.st_uid} == {os.geteuid()}
+        owners = {ownership.owner_of(each) for each in (path.lstat(), status)}
+        return stat.S_ISDIR(status.st_mode) and owners == {os.geteuid()}
     return False
 
 

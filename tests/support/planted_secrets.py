@@ -105,7 +105,7 @@ def verb(name: str) -> list[str]:
 def careless(words: list[str], env: dict[str, str]) -> str:
     """Run a command under umask 000 with these variables on top; its standard output."""
     done = subprocess.run(
-        words, env={**os.environ, **env}, umask=0, capture_output=True, text=True, timeout=600, check=False
+        words, env={**os.environ, **env}, umask=0, capture_output=True, text=True, timeout=1800, check=False
     )
     assert done.returncode == 0, done.stderr
     assert MARK not in done.stdout + done.stderr

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from runner.core import ownership
 from runner.core.errors import InfrastructureError, RefusedError, RunnerError
+from runner.core.ownership import owner_of
 
 
 def unreadable(path: Path, error: OSError) -> InfrastructureError:
@@ -47,7 +48,7 @@ def believed_users(store: Path) -> frozenset[int]:
     """The caller, root and the store's owner; none, where anybody could have made it, or a user beside these may
     exchange it. Raises OSError; RefusedError: as ``believed``.
     """
-    return _believed_in(store, store.stat().st_uid, os.geteuid())
+    return _believed_in(store, owner_of(store.stat()), os.geteuid())
 
 
 def believed(path: Path, store: Path) -> bool:
@@ -55,7 +56,7 @@ def believed(path: Path, store: Path) -> bool:
     RefusedError: a stranger could exchange the whole store.
     """
     with suppress(OSError):
-        return {path.lstat().st_uid, path.stat().st_uid} <= believed_users(store)
+        return {owner_of(path.lstat()), owner_of(path.stat())} <= believed_users(store)
     return False
 
 
@@ -74,7 +75,7 @@ def opened(store: Path) -> Iterator[Path | None]:
         raise unreadable(store, error) from error
     at = f"/proc/{os.getpid()}/fd/{handle}"
     try:
-        owner = os.fstat(handle).st_uid  # after it was opened: what leads there may come and go
+        owner = owner_of(os.fstat(handle))  # after it was opened: what leads there may come and go
         whose = ownership.led_by(store, owner)
         if owner in (0, os.geteuid()) and (whose or ownership.may_be_strangers(store)):
             raise _exchangeable(store, whose)
@@ -93,8 +94,8 @@ def stranger(path: Path, store: Path, *, gone: str = "") -> str:
     if believed(path, store):
         return ""
     try:
-        owner, users = path.lstat().st_uid, believed_users(store)
-        return user(store.stat().st_uid if not users else path.stat().st_uid if owner in users else owner)
+        owner, users = owner_of(path.lstat()), believed_users(store)
+        return user(owner_of(store.stat() if not users else path.stat()) if not users or owner in users else owner)
     except FileNotFoundError:
         return gone
 

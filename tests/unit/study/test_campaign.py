@@ -283,6 +283,12 @@ def test_a_run_knows_the_gaps_of_its_study_also_where_that_cannot_be_read(of: St
     assert Run(tmp_path / "20990101-000000-train-4").of_study().gaps == ()
 
 
+def test_what_a_study_asks_is_this_users_own_unless_it_was_changed_or_begun_elsewhere(of: StudyDirectory) -> None:
+    assert of.is_begun_here
+    (of.path / "study.json").write_text((of.path / "study.json").read_text().replace("full", "slow"))
+    assert not of.is_begun_here
+
+
 def test_a_gap_is_a_doubt_of_every_figure_of_the_study(of: StudyDirectory) -> None:
     gone(of)
     now = facts(of)

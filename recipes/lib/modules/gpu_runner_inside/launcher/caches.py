@@ -227,7 +227,7 @@ def _own(path: str) -> int | None:
     except OSError:
         return None
     about = os.fstat(handle)
-    if about.st_uid == os.geteuid() and not about.st_mode & 0o077:
+    if places.owner_of(about) == os.geteuid() and not about.st_mode & 0o077:
         return handle
     os.close(handle)
     return None

@@ -35,7 +35,7 @@ def is_closed(path: str) -> bool:
     own, unknown = {0, os.geteuid()}, unmapped_user()
     with suppress(OSError):
         about = os.lstat(path)
-        is_own = stat.S_ISDIR(about.st_mode) and about.st_uid == os.geteuid() and not about.st_mode & 0o002
+        is_own = stat.S_ISDIR(about.st_mode) and owner_of(about) == os.geteuid() and not about.st_mode & 0o002
         closed = [each for each in _upwards(path) if not os.lstat(os.path.dirname(each)).st_mode & 0o022]
         roots = own if unknown is None else own | {unknown}
         return is_own and all(_is_kept(each, roots if each in closed else own) for each in _upwards(path))
@@ -56,14 +56,17 @@ def is_others(path: str, *, image: bool) -> bool:
     with suppress(OSError):
         for each in _way(path):
             above = os.stat(os.path.dirname(each))
-            if above.st_mode & 0o002:
-                if not os.path.lexists(each):
-                    os.makedirs(path, 0o700)
-                owner = os.lstat(each).st_uid
-                if not above.st_mode & stat.S_ISVTX or (owner not in users and owner >= first):
-                    return True
+            is_open = above.st_mode & 0o002 != 0
             if not os.path.lexists(each):
-                return False
+                if not is_open:
+                    return False
+                os.makedirs(path, 0o700)
+            about = os.lstat(each)
+            is_strangers = owner_of(about) not in users and owner_of(about) >= first
+            if is_strangers and (is_open or owner_of(about) != about.st_uid):
+                return True
+            if is_open and not above.st_mode & stat.S_ISVTX:
+                return True
         return False
     return True
 
@@ -117,7 +120,7 @@ def _is_kept(path: str, trusted: AbstractSet[int]) -> bool:
         return False
     is_closed = not above.st_mode & (0o002 if above.st_gid in groups else 0o022)
     of_project = is_closed and not about.st_mode & 0o002 and about.st_gid in groups
-    if about.st_uid not in trusted and not of_project:
+    if owner_of(about) not in (trusted if not of_project else {*trusted, about.st_uid}):
         return False
     others = 0o002 if about.st_uid == os.geteuid() else 0o022
     return not about.st_mode & others or about.st_mode & stat.S_ISVTX != 0
@@ -154,6 +157,28 @@ def trusted_names() -> tuple[set[int], set[int]]:
             elif name:
                 users.add(int(name) if name.isdecimal() else pwd.getpwnam(name).pw_uid)
     return users, groups
+
+
+def owner_of(about: os.stat_result) -> int:
+    """Whose it is; of a stranger's FUSE file system he who mounted it, as that says what he likes of owners."""
+    if os.major(about.st_dev):
+        return about.st_uid
+    device = b"%d:%d" % (os.major(about.st_dev), os.minor(about.st_dev))
+    with suppress(OSError, ValueError, IndexError), open("/proc/self/mountinfo", "rb") as mounts:
+        for line in mounts:
+            its, kind = line.split(b" - ", 1)
+            if its.split()[2] == device and kind.startswith(b"fuse"):
+                mounter = int(kind.partition(b"user_id=")[2].split(b",")[0])
+                own = {os.geteuid(), _outside(os.geteuid()), *trusted_names()[0]}
+                return about.st_uid if mounter < first_of_people() or mounter in own else mounter
+    return about.st_uid
+
+
+def _outside(user: int) -> int:
+    """The id that a user has outside this user namespace. Raises OSError, ValueError."""
+    with open("/proc/self/uid_map", "rb") as known:
+        ranges = [tuple(map(int, line.split())) for line in known]
+    return next((outer + user - first for first, outer, count in ranges if first <= user < first + count), user)
 
 
 def unmapped_user() -> int | None:

@@ -1,0 +1,40 @@
+"""Whose a place is."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from gpu_runner_inside.launcher import places
+
+from runner.core import ownership
+
+MOUNTS = b"""1 0 0:55 / /scratch/x rw,nosuid master:5 - fuse x rw,user_id=2002,group_id=2002,allow_other
+2 0 0:56 / /home rw - fuse.gluster server:/v rw,user_id=0,group_id=0,allow_other
+3 0 0:57 / /own rw - fuse.sshfs host:/ rw,user_id=%d,group_id=0
+4 0 0:58 / /tmp rw - tmpfs user_id=2002 rw
+"""
+
+
+@pytest.mark.parametrize("owner_of", [ownership.owner_of, places.owner_of])
+def test_a_strangers_file_system_is_the_strangers_whatever_it_says(
+    owner_of: Callable[[os.stat_result], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With ``user_allow_other`` in fuse.conf, all see it, and it shows any owner and mode."""
+    mounts, opened, read_bytes = MOUNTS % os.geteuid(), open, Path.read_bytes
+    monkeypatch.setattr(Path, "read_bytes", lambda path: mounts if path.name == "mountinfo" else read_bytes(path))
+    monkeypatch.setattr(
+        places, "open", lambda path, *how: io.BytesIO(mounts) if path.endswith("/mountinfo") else opened(path, *how),
+        raising=False,
+    )  # fmt: skip
+
+    def owner(minor: int, *, major: int = 0) -> int:
+        return owner_of(os.stat_result((0o40700, 2, os.makedev(major, minor), 1, 4711, 4711, 0, 0, 0, 0)))
+
+    assert [owner(minor) for minor in (55, 56, 57, 58, 59)] == [2002, 4711, 4711, 4711, 4711]
+    assert owner(55, major=8) == 4711
+    monkeypatch.setenv("RUNNER_TRUST", "2002")
+    assert owner(55) == 4711
