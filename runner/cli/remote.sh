@@ -13,7 +13,7 @@ for each in "$base" "$base/.." "$base/../.."; do
         exit 4
     }
 done
-# Above it as exchangeable_by of runner/core/files.py has it, which is not here yet.
+# Above it as runner/core/ownership.py has it, which is not here yet.
 first=$(awk '$1 == "UID_MIN" && $2 ~ /^[0-9]+$/ { print $2; exit }' /etc/login.defs 2>/dev/null || true)
 first=${first:-1000}
 groups=
@@ -44,6 +44,15 @@ if login=$(id -g "$(id -un 2>/dev/null)" 2>/dev/null); then # `id -g` may be of 
 fi
 # One of another group may have moved it there.
 given="-perm -g=w -gid +$((first - 1)) ! -user $own ! ( -name / $groups )"
+# A FUSE file system says what who mounted it likes of owners.
+[ -z "$(awk -v at="$base/" -v own="$own" -v first="$first" '
+    index(at, $5 "/") == 1 && / - fuse/ && match($0, /user_id=[0-9]+/) {
+        user = substr($0, RSTART + 8, RLENGTH - 8) + 0
+        if (user != own && user >= first) print user
+    }' /proc/self/mountinfo 2>/dev/null || true)" ] || {
+    echo "error: $base is in another user's file system; set XDG_CACHE_HOME to a directory of yours" >&2
+    exit 4
+}
 each=$base
 while [ "$each" ]; do
     above=${each%/*}

@@ -13,7 +13,7 @@ from pathlib import Path
 
 TRUSTS = "RUNNER_TRUST=NAME,... trusts accounts of the site"  # the end of a fix (exchangeable_by)
 _MOST_ON_THE_WAY = 1000  # names: links may lead in circles
-_no_fuse = set[int]()  # devices of other file systems, which no stranger can take away
+_believed = set[int]()  # devices of file systems that no stranger has mounted, nor can take away
 
 
 def closed_to_others(path: Path, *, own: bool = True) -> Path | None:
@@ -217,7 +217,7 @@ def is_trusted(user: int) -> bool:
 
 def owner_of(status: os.stat_result) -> int:
     """Whose it is; of a stranger's FUSE file system he who mounted it, as that says what he likes of owners."""
-    if os.major(status.st_dev) or status.st_dev in _no_fuse:
+    if os.major(status.st_dev) or status.st_dev in _believed:
         return status.st_uid
     with suppress(OSError, ValueError, IndexError):
         device = b"%d:%d" % (os.major(status.st_dev), os.minor(status.st_dev))
@@ -225,8 +225,9 @@ def owner_of(status: os.stat_result) -> int:
             its, kind = line.split(b" - ", 1)
             if its.split()[2] == device and kind.startswith(b"fuse"):
                 mounter = int(kind.partition(b"user_id=")[2].split(b",")[0])
-                return status.st_uid if is_trusted(mounter) or mounter == _outside(os.geteuid()) else mounter
-    _no_fuse.add(status.st_dev)
+                if not is_trusted(mounter) and mounter != _outside(os.geteuid()):
+                    return mounter
+    _believed.add(status.st_dev)
     return status.st_uid
 
 
