@@ -44,7 +44,7 @@ MARK = "gpu-runner:"
 TOKEN = "hosts.token"  # file in the run directory: who reads its content sees that very directory
 _OLDEST_PYTHON = (3, 8)  # recipes/lib
 _SERVES = ", where rank 0 serves"
-# What hosts know their own name as. The first one then serves at its address on its way out (network.py of recipes/lib).
+# What hosts know their own name as. The first then serves at its address on its way out (network.py of recipes/lib).
 _OWN = ("127.0.0.1", "127.0.1.1")
 
 
