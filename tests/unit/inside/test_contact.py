@@ -75,9 +75,7 @@ def test_another_users_connection_is_not_the_programs() -> None:
 
 
 def test_the_table_is_read_by_whole_port_numbers() -> None:
-    table = table_of(
-        ("0100007F:2F09 0100007F:D431 01", os.getuid()), ("00000000:2EE0 00000000:0000 0A", os.getuid())
-    )
+    table = table_of(("0100007F:2F09 0100007F:D431 01", os.getuid()), ("00000000:2EE0 00000000:0000 0A", os.getuid()))
     assert is_connected(table, 0x2F09)
     assert is_connected(table, 0xD431)
     assert not is_connected(table, 0x2EE0)
