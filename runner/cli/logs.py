@@ -163,10 +163,10 @@ class Printer:
             content = for_terminal(content, redraws=self.draws)
         lines = content.removesuffix(b"\n").split(b"\n")
         if self._prefixed:
-            prefix = f"[{self._origin(log)}] ".encode("utf-8", "backslashreplace")
+            prefix = f"[{self._origin(log)}] ".encode()
             lines = [prefix + line for line in lines]
         elif is_another:
-            lines.insert(0, f"==> {log.path.name}".encode("utf-8", "backslashreplace"))
+            lines.insert(0, f"==> {printable(log.path.name)}".encode())
         self._in_line = self.draws and not content.endswith(b"\n")
         sys.stdout.buffer.write(b"\n".join(lines) + (b"" if self._in_line else b"\n"))
         sys.stdout.buffer.flush()
@@ -180,7 +180,7 @@ class Printer:
     def _origin(self, log: LogFile) -> str:
         """``3 dgx02``; of the batch script and of nodes the log's name."""
         if log.rank is None:
-            return log.path.name
+            return printable(log.path.name)
         if log.rank not in self._hosts and (host := logs.host_of(self._run, log.rank)):
             self._hosts[log.rank] = f" {printable(host)}"
         return f"{log.rank}{self._hosts.get(log.rank, '')}"

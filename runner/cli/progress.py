@@ -115,7 +115,7 @@ def describe(progress: JobProgress, tasks: int) -> str:
     if progress.state is None:
         where = "waiting for the scheduler"
     else:
-        where = progress.state.name.lower() or "not known to the scheduler"
+        where = printable(progress.state.name.lower()) or "not known to the scheduler"
         if progress.state.phase in ("pending", "unknown") and progress.state.reason:
             where += f" ({printable(progress.state.reason)})"
     if not tasks:  # of a batch script of the user nothing is known of ranks

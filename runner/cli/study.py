@@ -60,7 +60,7 @@ def listening(*, quiet: bool) -> Iterator[Listener]:
             line.text = describe(progress, tasks)
 
         def tell(text: str) -> None:
-            console.print(text, markup=False, highlight=False)
+            console.print(plain(text, keep="\n"), markup=False, highlight=False)
 
         with console.status(line):
             yield Listener(tell, update, lambda text: tell(f"warning: {text}"))

@@ -294,6 +294,14 @@ def test_the_last_lines_of_several_ranks_begin_with_rank_and_host(call: Call, ru
     assert "there is no rank 4: the run has ranks 0 to 3" in call("logs", "--rank", "4", code=Exit.USAGE).err
 
 
+def test_the_names_of_logs_are_printed_escaped(call: Call, run: Run) -> None:
+    """They may be another user's."""
+    for log in run.logs.iterdir():
+        log.rename(log.with_name(f"x\x1b[2J{log.name}"))
+    assert "[x\\x1b[2Jrank-2.err] ValueError: x\n" in call("logs", "--all").out
+    assert "==> x\\x1b[2Jrank-2.err\nValueError: x\n" in call("logs").out
+
+
 def test_control_characters_are_escaped_in_a_terminal(run: Run) -> None:
     (run.logs / "rank-0.out").write_bytes(
         b"\x1b]0;title\x07\tbad \xff\n 10%\r 50%\r100%\r\n"

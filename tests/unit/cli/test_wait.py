@@ -135,8 +135,8 @@ def test_what_is_mostly_fast_is_shown_only_where_it_is_slow() -> None:
 
 def test_a_state_in_words() -> None:
     assert describe(JobProgress(None, 0, 0, 0.0), 2) == "waiting for the scheduler, tasks started 0/2, ended 0/2"
-    pending = JobState("pending", "PENDING", "Reso\x1burces")
-    assert describe(JobProgress(pending, 0, 0, 0.0), 2).startswith("pending (Reso\\x1burces), ")
+    pending = JobState("pending", "PEND\x07ING", "Reso\x1burces")
+    assert describe(JobProgress(pending, 0, 0, 0.0), 2).startswith("pend\\x07ing (Reso\\x1burces), ")
     assert describe(JobProgress(JobState("unknown"), 0, 0, 0.0), 2).startswith("not known to the scheduler, ")
 
 

@@ -1,5 +1,6 @@
 """What the launcher sees of its program's connections: real sockets, real processes."""
 
+import os
 import random
 import signal
 import subprocess
@@ -59,11 +60,22 @@ def test_the_alarm_neither_ends_the_waiting_nor_stays() -> None:
     assert signal.getsignal(signal.SIGALRM) == signal.SIG_DFL
 
 
+def table_of(*rows: tuple[str, int]) -> str:
+    """As the kernel writes it, of the ends, state and user of each."""
+    heading = Path("/proc/net/tcp").read_text().splitlines()[0]
+    of_each = "\n   0: {} 00000000:00000000 00:00000000 00000000 {:5d}        0 1 1 0 20 4 30 10 -1"
+    return heading + "".join(of_each.format(*row) for row in rows)
+
+
+def test_another_users_connection_is_not_the_programs() -> None:
+    other = os.getuid() + 1
+    assert not is_connected(table_of(("0100007F:2F09 0100007F:D431 01", other)), 0x2F09)
+    assert not is_connected(table_of(("0100007F:2F09 0100007F:D431 08", other)), 0x2F09)
+    assert is_connected(table_of(("0100007F:2F09 0100007F:D431 06", 0)), 0x2F09), "the kernel says of none whose it was"
+
+
 def test_the_table_is_read_by_whole_port_numbers() -> None:
-    table = Path("/proc/net/tcp").read_text().splitlines()[0] + (
-        "\n   0: 0100007F:2F09 0100007F:D431 01 00000000:00000000 00:00000000 00000000  1000 0 1 1 0 20 4 30 10 -1"
-        "\n   1: 00000000:2EE0 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000 0 2 1 0 100 0 0 10 0"
-    )
+    table = table_of(("0100007F:2F09 0100007F:D431 01", os.getuid()), ("00000000:2EE0 00000000:0000 0A", os.getuid()))
     assert is_connected(table, 0x2F09)
     assert is_connected(table, 0xD431)
     assert not is_connected(table, 0x2EE0)

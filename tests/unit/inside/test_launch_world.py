@@ -100,6 +100,24 @@ def test_a_free_port_is_a_port() -> None:
     assert network.free_port("127.0.0.1", [port]) == port
 
 
+@pytest.mark.parametrize(
+    ("host", "known_as", "on_its_way", "address"),
+    [
+        ("a", ["127.0.0.1"], "10.0.0.5", "10.0.0.5"),
+        ("a", ["127.0.1.1", "10.0.0.6"], "10.0.0.5", "10.0.0.6"),
+        ("a", ["127.0.0.1"], None, "127.0.0.1"),
+        ("127.0.0.2", ["127.0.0.2"], "10.0.0.5", "127.0.0.2"),
+    ],
+    ids=["as cloud-init has it", "two", "no way out", "as it is given"],
+)
+def test_a_host_that_calls_itself_a_loopback_address_has_another(
+    host: str, known_as: list[str], on_its_way: str | None, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_: [(0, 0, 0, "", (each, 0)) for each in known_as])
+    monkeypatch.setattr(network, "source_address", lambda _: on_its_way)
+    assert network.resolve(host) == address
+
+
 def test_a_world_of_one_needs_no_rendezvous_and_inherits_none() -> None:
     stale = {"HOROVOD_GLOO_RENDEZVOUS_ADDR": "elsewhere", "HOROVOD_GLOO_IFACE": "ib1"}
     made = wireup.by_rendezvous(stale, world.of_environment({}), "here", None)

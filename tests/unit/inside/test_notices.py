@@ -1,11 +1,13 @@
 """The launcher's program hears notices of the time limit where it listens, and has no variable that was unset."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from gpu_runner_inside.launcher import program
 
 from runner.core import paths
 from tests.support.commands import ran
@@ -45,6 +47,29 @@ def test_a_program_that_listens_hears_it(tmp_path: Path, program: tuple[str, ...
         assert launcher.stdout is not None
         assert launcher.stdout.readline() == "checkpoint\n"
     assert launcher.returncode == 0
+
+
+def test_a_program_that_has_become_another_users_keeps_no_signal_from_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As one with the set-user-id bit does."""
+    another, own = 10, 11
+    heard = []
+
+    def kill(pid: int, number: int) -> None:
+        if pid == another:
+            raise PermissionError
+        heard.append((pid, number))
+
+    monkeypatch.setattr(os, "kill", kill)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    monkeypatch.setattr(program, "_listeners", lambda *_: (another, own))
+    relay = program.Relay()
+    relay._pid = another
+    relay._notify()
+    assert heard == [(own, signal.SIGUSR1)]
+    relay._handle(signal.SIGTERM, None)
+    assert relay.forwarded == [signal.SIGUSR1, signal.SIGUSR1, signal.SIGTERM]
 
 
 def test_a_program_that_does_not_listen_goes_on(tmp_path: Path) -> None:

@@ -187,6 +187,6 @@ def rank_0(server: Server, request: Received) -> Answer:
     if request.method == "PUT":
         return Answer()
     time.sleep(SLOW_S)
-    _ask, answer = greeting(TOKEN, server.port)
+    _ask, answer = greeting(TOKEN, "127.0.0.1", server.port)
     welcome = {"answer": answer, "size": 1, "notified": 0, "master_port": 0, "time_s": time.time() + AHEAD_S}
     return Answer(body=json.dumps(welcome).encode() if request.path.endswith("present") else b"")

@@ -156,7 +156,9 @@ def test_an_exception_ends_the_connection_that_caused_it_and_no_other() -> None:
 
 
 @contextmanager
-def another_service(talk: Callable[[socket.socket], object]) -> Iterator[int]:
+def another_service(
+    talk: Callable[[socket.socket], object], place: tuple[str, int] = ("127.0.0.1", 0)
+) -> Iterator[int]:
     """The port of a service that accepts, and talks so with each client until it leaves."""
 
     def talk_to(sock: socket.socket) -> None:
@@ -168,7 +170,7 @@ def another_service(talk: Callable[[socket.socket], object]) -> Iterator[int]:
             while True:
                 threading.Thread(target=talk_to, args=(listening.accept()[0],), daemon=True).start()
 
-    with socket.create_server(("127.0.0.1", 0)) as listening:
+    with socket.create_server(place) as listening:
         thread = threading.Thread(target=serve)
         thread.start()
         yield listening.getsockname()[1]
@@ -232,10 +234,29 @@ def test_another_service_is_not_taken_for_ours(answer: bytes) -> None:
     assert TOKEN.encode() not in b"".join(heard)
 
 
-def test_a_greeting_is_worth_nothing_at_another_port_or_for_another_key(service: Service) -> None:
-    here, elsewhere = (rendezvous_server.greeting(TOKEN, service.port + more)[0] for more in (0, 1))
-    for path, status in ((f"{here}/lobby/present", 200), (f"{elsewhere}/lobby/present", 403), (f"{here}/a/b", 403)):
+def test_a_greeting_is_worth_nothing_elsewhere_or_for_another_key(service: Service) -> None:
+    places = (("127.0.0.1", service.port), ("127.0.0.1", service.port + 1), ("127.0.0.2", service.port))
+    here, *elsewhere = (rendezvous_server.greeting(TOKEN, *place)[0] for place in places)
+    refused = [f"{here}/a/b", *(f"{each}/lobby/present" for each in elsewhere)]
+    for path, status in ((f"{here}/lobby/present", 200), *((each, 403) for each in refused)):
         assert rendezvous.request("127.0.0.1", service.port, "GET", f"/{path}")[0] == status
+
+
+def test_who_hands_on_to_the_service_from_another_address_is_shown_no_token(service: Service) -> None:
+    """As an ordinary user can, at the same port of another address of rank 0's node."""
+    heard = []
+
+    def hand_on(sock: socket.socket) -> None:
+        heard.append(sock.recv(1000))
+        with service.connect() as onward:
+            onward.sendall(heard[-1])
+            sock.sendall(onward.recv(1000))
+
+    refused = pytest.raises(meeting.MeetingError, match="another job's answers, which refuses this task's token")
+    with another_service(hand_on, ("127.0.0.2", service.port)), refused:
+        meeting.join(rank_of(1), "127.0.0.2", service.port, TOKEN, 0.3)
+    assert heard
+    assert TOKEN.encode() not in b"".join(heard)
 
 
 def rank_of(rank: int) -> World:

@@ -90,6 +90,15 @@ def test_kernels_import_nothing_from_where_others_may_write(starter: str, tmp_pa
     assert own[0] == str(tmp_path / "own")
 
 
+def test_no_tunnel_leads_to_a_loopback_address_of_the_login_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where another user may listen, who would get the token."""
+    monkeypatch.setattr("gpu_runner_inside.serve.resolve", lambda _: "127.0.1.1")
+    with pytest.raises(SystemExit, match=r"it is 127\.0\.1\.1 here; fix: .*`ssh_to_nodes: true`"):
+        Server("address", 0, tmp_path)
+
+
 # It listens at an address of its own, and another user at the one where we look for it.
 _ELSEWHERE = f"""
 import os, socket, sys

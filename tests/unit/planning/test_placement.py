@@ -188,6 +188,18 @@ def test_a_host_that_is_not_ready_is_named_with_its_fix(changes: Any, says: str,
     assert fix in fault.fix
 
 
+def test_a_first_host_that_knows_itself_by_a_loopback_address_needs_another() -> None:
+    first, second = {**GOOD, "machine": "a 1", "head": "127.0.0.1 STREAM a"}, {**GOOD, "machine": "b 2"}
+
+    def of_first(**more: str) -> list[Any]:
+        said = [{name: [value] for name, value in each.items()} for each in ({**first, **more}, second)]
+        return list(faults(planned(), "/run", "a", "t", said))
+
+    assert not of_first()
+    (fault,) = of_first(**{"no-way-out": ""})
+    assert (fault.host, fault.code, "is a loopback address there" in fault.what) == ("a", Exit.REFUSED, True)
+
+
 def test_an_answer_is_read_among_whatever_a_login_shell_says() -> None:
     said = f"Welcome!\n{MARK} token \n{MARK} no-mount 1\n{MARK} no-mount 2\nfortune: no\n{MARK} end \n"
     assert answer(said) == {"token": [""], "no-mount": ["1", "2"], "end": [""]}

@@ -31,7 +31,7 @@ from tempfile import mkdtemp
 from typing import Any, Container
 
 from gpu_runner_inside.hold import PATIENCE_S, hold
-from gpu_runner_inside.launcher.network import free_port, resolve
+from gpu_runner_inside.launcher.network import free_port, is_loopback, resolve
 from gpu_runner_inside.launcher.places import first_of_people, safe_places, trusted_names, unmapped_user
 
 _POLL_S = 0.5
@@ -149,6 +149,9 @@ class Server:
         self._idle_s, self._directory = idle_s, directory
         self._path = str(directory / "socket") if way == "socket" else ""
         self._host = resolve(socket.gethostname()) if way == "address" else "127.0.0.1"
+        if way == "address" and is_loopback(self._host):  # of the login node it is another machine's, anybody's there
+            what = f"no login node reaches this node's own name, {socket.gethostname()!r}: it is {self._host} here"
+            sys.exit(f"{what}; fix: where ssh reaches the nodes, `ssh_to_nodes: true` in the site file")
         self._port = 0 if self._path else free_port(self._host, [0])
         self._status, self._used = 0, time.monotonic()
 

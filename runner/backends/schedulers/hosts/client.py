@@ -44,6 +44,8 @@ MARK = "gpu-runner:"
 TOKEN = "hosts.token"  # file in the run directory: who reads its content sees that very directory
 _OLDEST_PYTHON = (3, 8)  # recipes/lib
 _SERVES = ", where rank 0 serves"
+# What hosts know their own name as. The first then serves at its address on its way out (network.py of recipes/lib).
+_OWN = ("127.0.0.1", "127.0.1.1")
 
 
 def command_line(hosts: ListedHosts) -> tuple[str, ...]:
@@ -231,7 +233,7 @@ def faults(
         if plan.nodes > 1 and not address:
             fix = "put a host first in the list whose name or address (ssh's HostName) the others can resolve"
             yield Fault(host, f"it cannot resolve {head!r}{_SERVES}", fix)
-        elif node > 0 and address in ("127.0.0.1", "127.0.1.1"):
+        elif plan.nodes > 1 and address in _OWN and (node > 0 or "no-way-out" in answers_of_host):
             what = f"{head!r}{_SERVES}, is a loopback address there ({address})"
             yield Fault(host, what, "put a host first in the list by the name that all others know it by")
         other = machines.setdefault(first["machine"], host)

@@ -13,6 +13,7 @@ gpus=$(ls /proc/driver/nvidia/gpus 2>/dev/null | wc -l)
 [ "$gpus" -gt 0 ] || gpus=$(compgen -G '/dev/nvidia[0-9]*' | wc -l)
 say gpus "$gpus"
 say head "$(getent ahostsv4 "$head" | head -n 1)"
+grep -qE $'^[^\t]+\t00000000\t' /proc/net/route || say no-way-out ''   # a default route (proc(5), /proc/net/route)
 [ -z "$image" ] || say image "$(stat -Lc %s -- "$image" 2>/dev/null)"
 for i in "${!mounts[@]}"; do [ -e "${mounts[i]}" ] || say no-mount "$i"; done
 for program in "${programs[@]}"; do

@@ -6,6 +6,7 @@ minute after its end (TIME_WAIT), shows that it did. Format: proc(5), /proc/net/
 
 from __future__ import annotations
 
+import os
 import signal
 from typing import Any, Callable, TypeVar
 
@@ -14,15 +15,20 @@ T = TypeVar("T")
 _TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
 # include/net/tcp_states.h: what is no connection yet: SYN_SENT, SYN_RECV, CLOSE (7), LISTEN (10), NEW_SYN_RECV (12).
 _NO_CONNECTION = frozenset(("02", "03", "07", "0A", "0C"))
+_OPEN = frozenset(("01", "08"))  # ESTABLISHED, CLOSE_WAIT: of others the kernel does not keep whose they were
 _FIRST_S, _LONGEST_S = 0.5, 60.0
 
 
 def is_connected(table: str, port: int) -> bool:
-    """Whether a table of the kernel's TCP sockets has a connection, open or ended, of which one end has this port."""
-    end = f":{port:04X}"
+    """Whether a table of the kernel's TCP sockets has a connection of this user's, open or ended, of which one end has
+    this port.
+    """
+    end, user = f":{port:04X}", str(os.getuid())
     for line in table.splitlines()[1:]:
-        words = line.split(None, 4)
-        if len(words) > 3 and words[3] not in _NO_CONNECTION and (words[1].endswith(end) or words[2].endswith(end)):
+        words = line.split(None, 8)
+        if len(words) <= 7 or words[3] in _NO_CONNECTION or (words[3] in _OPEN and words[7] != user):
+            continue
+        if words[1].endswith(end) or words[2].endswith(end):
             return True
     return False
 

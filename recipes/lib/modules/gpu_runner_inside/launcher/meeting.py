@@ -182,7 +182,7 @@ def _ask_present(address: str, port: int, token: str, timeout_s: float) -> tuple
     """
     if timeout_s <= 0:
         return None, _NO_CLOCK
-    ask, answer = rendezvous_server.greeting(token, port)
+    ask, answer = rendezvous_server.greeting(token, address, port)
     asked_s, began = time.time(), time.monotonic()
     try:
         status, body = rendezvous.request(address, port, "GET", f"/{ask}/lobby/present", timeout_s=timeout_s)

@@ -7,24 +7,30 @@ import socket
 import struct
 
 _SIOCGIFADDR = 0x8915  # linux/sockios.h: an interface's IPv4 address
-_DEBIAN_OWN_NAME = "127.0.1."  # Debian's installer maps the host's own name here: no other node can reach it
+_LOOPBACK = "127."  # Debian's installer maps the host's own name there, and cloud-init: no other node can reach it
 FIRST_PORT, PORTS = 12000, 16000  # below Linux's ephemeral range (32768), above the well-known services
 CANDIDATES = 8
 
 
 def resolve(host: str) -> str:
-    """The IPv4 address of a host as seen from here (Horovod's client knows no other family).
+    """The IPv4 address of a host as seen from here (Horovod's client knows no other family): of one whose name is a
+    loopback address, that of this machine on its way to other networks, where it has one.
 
     Raises:
         OSError: the name does not resolve to an IPv4 address.
     """
     found = [info[4][0] for info in socket.getaddrinfo(host, None, socket.AF_INET, socket.SOCK_STREAM)]
     addresses = [str(address) for address in found]
-    reachable = [address for address in addresses if not address.startswith(_DEBIAN_OWN_NAME)]
+    reachable = [address for address in addresses if address == host or not is_loopback(address)]
     if reachable:
         return reachable[0]
-    # Our own name on Debian: the address by which this host would reach another network (nothing is sent).
+    # Our own name: the address by which this host would reach another network (nothing is sent).
     return source_address("192.0.2.1") or addresses[0]
+
+
+def is_loopback(address: str) -> bool:
+    """Whether only this machine reaches an IPv4 address."""
+    return address.startswith(_LOOPBACK)
 
 
 def source_address(peer: str) -> str | None:
@@ -48,7 +54,7 @@ def interface_of(address: str) -> str | None:
                 continue
             if socket.inet_ntoa(answer[20:24]) == address:
                 return name
-            if name == "lo" and address.startswith("127."):
+            if name == "lo" and is_loopback(address):
                 return name
     return None
 

@@ -131,19 +131,23 @@ class Relay:
             return
         for listener in _listeners(pid, signal.SIGUSR1, _children()):
             self.forwarded.append(signal.SIGUSR1)
-            with suppress(ProcessLookupError):
-                os.kill(listener, signal.SIGUSR1)
+            _send(listener, signal.SIGUSR1)
 
     def _handle(self, number: int, _frame: Any) -> None:
         if self._pid is not None:
             if number in _NOTICES and not _catches(self._pid, number):
                 return
             self.forwarded.append(number)
-            with suppress(ProcessLookupError):
-                os.kill(self._pid, number)
+            _send(self._pid, number)
         elif number in _ENDING and not self._stopped:
             self._stopped = True  # once: a second one would interrupt what is done about the first
             raise StoppedError(number)
+
+
+def _send(pid: int, number: int) -> None:
+    """A signal to a process that may have ended, or have become another user's, as set-user-id programs do."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, number)
 
 
 def _catches(pid: int, number: int) -> bool:

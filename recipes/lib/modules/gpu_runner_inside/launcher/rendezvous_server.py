@@ -136,7 +136,7 @@ class Server:
         self._prefix = b"/" + token.encode() + b"/"
         # Horovod appends its port to ADDR, which here ends with the token: "/TOKEN:PORT/scope/key".
         self._prefix_and_port = b"/" + token.encode() + b":%d/" % sock.getsockname()[1]
-        ask, answer = greeting(token, sock.getsockname()[1])
+        ask, answer = greeting(token, *sock.getsockname())
         self._hello = f"/{ask}/".encode() + _PRESENT
         self._welcome = dict(welcome, answer=answer)
         self._wait_s = wait_s
@@ -451,13 +451,17 @@ def _json(value: dict[str, Any]) -> bytes:
     return _OK % len(body) + body
 
 
-def greeting(token: str, port: int) -> tuple[str, str]:
-    """What a rank that looks for its job's service asks at a port, and what only that service answers there.
+def greeting(token: str, address: str, port: int) -> tuple[str, str]:
+    """What a rank that looks for its job's service asks at an address and port, and what only that service answers
+    there.
 
-    A stranger may have taken the port, and is not shown the token; what it hears is worth nothing at another port.
+    A stranger may have taken the port there, and is not shown the token; what it hears is worth nothing elsewhere, so
+    that it cannot hand on to the service and answer as that does.
     """
-    key = token.encode()
-    ask, answer = (hmac.new(key, f"{word} {port}".encode(), "sha256").hexdigest()[:32] for word in ("ask", "answer"))
+    place = f"{address}:{port}"
+    ask, answer = (
+        hmac.new(token.encode(), f"{word} {place}".encode(), "sha256").hexdigest()[:32] for word in ("ask", "answer")
+    )
     return ask, answer
 
 
