@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import BinaryIO, TypeVar
 
 from runner.core import ownership, process_identity
+from runner.core.errors import UsageError
 
 T = TypeVar("T")
 
@@ -107,15 +108,33 @@ def open_below(directory: Path, name: str) -> BinaryIO:
     """A regular file below a directory, reached through no link: where others write, one could lead anywhere. Raises
     OSError; UnusableFileError: it is a link, or no regular file.
     """
-    parts = name.split("/")
-    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    parts, only_to_enter = name.split("/"), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC  # it may not be to be listed
+    handle = os.open(directory, only_to_enter)
     try:
         for part in parts[:-1]:
-            above, handle = handle, os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=handle)
+            above, handle = handle, os.open(part, only_to_enter | os.O_NOFOLLOW, dir_fd=handle)
             os.close(above)
         return _regular(parts[-1], directory / name, handle, os.O_NOFOLLOW)
     finally:
         os.close(handle)
+
+
+def resolved(path: Path) -> Path:
+    """What a user means by a path, by its real path, to be used from here on without another look at where it leads.
+    Raises UsageError: that is through another user's link, which leads where that user likes, or in circles.
+    """
+    try:
+        return ownership.real_path(path)
+    except OSError as error:
+        what, where = error.strerror or str(error), str(error.filename or path)
+        raise UsageError(what, where=where, fix="name the file or directory that is meant") from None
+
+
+def open_named(path: Path) -> BinaryIO:
+    """The regular file that a user means by a path: what is read there may become known to others, and no other user is
+    to choose it. Raises UsageError: as ``resolved``; OSError: it cannot be opened, or is no regular file.
+    """
+    return open_below(Path("/"), str(resolved(path))[1:])
 
 
 def read_bytes(path: Path, most: int = 1 << 28) -> bytes:
@@ -187,14 +206,16 @@ def files_below(root: Path) -> list[tuple[str, Path]]:
     return sorted((name.as_posix(), path) for name, path in files if _CACHES.isdisjoint(name.parts))
 
 
-def sha256(content: bytes | Path) -> str:
-    """SHA-256 of these bytes, or of a file's, hex."""
+def sha256(content: bytes | Path | BinaryIO) -> str:
+    """SHA-256 of these bytes, of a file's, or of what is left to read of an open one, hex."""
     if isinstance(content, bytes):
         return hashlib.sha256(content).hexdigest()
+    if isinstance(content, Path):
+        with content.open("rb") as file:
+            return sha256(file)
     digest = hashlib.sha256()
-    with content.open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
+    while block := content.read(1 << 20):
+        digest.update(block)
     return digest.hexdigest()
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 
 from runner.core.errors import RefusedError, UsageError
-from runner.core.files import UnusableFileError, key_of, read_bytes, sha256
+from runner.core.files import UnusableFileError, key_of, open_named, read_bytes, sha256
 from runner.core.invocation import PROGRAM
 from runner.core.progress import Progress
 from runner.core.text import first_of
@@ -98,6 +98,17 @@ class PackageDirectory:
         names = (file.name for file in self.manifest.files if file.name.startswith(head))
         return tuple((name.removeprefix(head), self.path / name) for name in names)
 
+    def content(self, file: PackageFile) -> bytes:
+        """What is in one of its files, compared with the manifest as it is read: whose directory it is may exchange
+        them after a ``check``. Raises RefusedError: it is another file; UsageError, OSError: as ``open_named``.
+        """
+        with open_named(self.path / file.name) as opened:
+            content = opened.read(file.size_bytes + 1)
+        if sha256(content) != file.sha256:
+            what, where = "this is not the package that was collected", str(self.path / file.name)
+            raise RefusedError(what, where=where, fix=collect_fix(self.path))
+        return content
+
 
 def opened(directory: Path) -> PackageDirectory:
     """The directory with its manifest; its files are not looked at. Raises as ``read`` does."""
@@ -150,6 +161,7 @@ def check(directory: Path, manifest: Manifest, progress: Progress, *, parts: Seq
 
     Raises:
         RefusedError: a file is damaged or missing, or one is there that was not collected; each is named.
+        UsageError: one is another user's link.
     """
     expected = {file.name: file for file in manifest.files}
     present = set(_names(directory))
@@ -239,6 +251,7 @@ def _is_plain(name: str) -> bool:
 
 def _is_whole(path: Path, file: PackageFile) -> bool:
     try:
-        return path.is_file() and path.stat().st_size == file.size_bytes and sha256(path) == file.sha256
+        with open_named(path) as opened:
+            return os.fstat(opened.fileno()).st_size == file.size_bytes and sha256(opened) == file.sha256
     except OSError:
         return False

@@ -18,7 +18,7 @@ import msgspec
 
 from runner.core import paths, process, process_identity
 from runner.core.errors import InfrastructureError, ProgramFailedError, RefusedError, RunnerError, UsageError
-from runner.core.files import sha256
+from runner.core.files import open_named, sha256
 from runner.core.hide import hidden_command
 from runner.core.progress import Progress
 from runner.images import reference as references
@@ -107,7 +107,10 @@ def stored(
 ) -> Conversion:
     """The changed root as an image of the store, under a digest of its own; nothing is stored of a failure."""
     now = datetime.now(timezone.utc).isoformat(timespec="microseconds")
-    parent = image.digest or f"sha256:{sha256(image.path)}"
+    parent = image.digest
+    if not parent:
+        with open_named(image.path) as file:
+            parent = f"sha256:{sha256(file)}"
     command = hidden_command(words)
     history = (*image.history, Edit(parent, command, f"{tool.program} {tool.version}".strip(), now))
     form = form_of(image.path)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from docker.models.images import Image
     from docker.tls import TLSConfig
 
-OWNER_LABEL = "gpu-runner.owner"  # of a container that a process of ours made: its mark
+_CONTAINER = "gpu-runner-"  # what the names of containers begin with that processes of ours make
 _NO_ENGINE_FIX = (
     "start Docker or Podman, or name one with --engine URL or DOCKER_HOST; `make quickstart` starts a private one"
 )
@@ -169,10 +169,16 @@ def best_effort() -> Iterator[None]:
         yield
 
 
+def container_name() -> str:
+    """A name for a container of this process, which has its mark: a label could be one of the container's image."""
+    return f"{_CONTAINER}{process_identity.unique()}"
+
+
 def remove_orphans(client: docker.DockerClient) -> None:
     """Remove containers that processes of ours made, where this machine can tell that those were killed."""
-    for container in client.containers.list(all=True, filters={"label": OWNER_LABEL}, ignore_removed=True):
-        if process_identity.state(container.labels.get(OWNER_LABEL, "")) == "dead":
+    for container in client.containers.list(all=True, filters={"name": _CONTAINER}, ignore_removed=True):
+        _, ours, mark = f"/{container.name}".partition(f"/{_CONTAINER}")
+        if ours and process_identity.state(mark) == "dead":
             with best_effort():
                 container.remove(force=True, v=True)
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from runner.core import paths, process, process_identity
 from runner.core.errors import InfrastructureError, RefusedError
+from runner.core.files import open_named
 from runner.images.conversion import sif
 from runner.images.packing import mksquashfs, rootfs
 from runner.images.packing.mksquashfs import PackJob, Source
@@ -267,12 +268,16 @@ def work_directory() -> Iterator[Path]:
 
 
 def unpack(file: Path, root: Path) -> None:
-    """The root of an image file, for its user to write to; device files are left out."""
-    head = image_files.head(file, "sif") if form_of(file) == "sif" else None
-    offset = head.offset if head else 0
-    # Not -xattrs: what a store packs has none but file capabilities, and a copy belongs to an ordinary user.
-    words = ("unsquashfs", "-quiet", "-no-progress", "-no-xattrs", "-o", str(offset), "-d", root, file)
-    done = process.run(words, timeout_s=_UNPACK_S, check=False)
+    """The root of an image file, for its user to write to; device files are left out. Raises UsageError: another user's
+    link leads to it; OSError: it cannot be read; InfrastructureError: it cannot be unpacked.
+    """
+    with open_named(file) as image:
+        opened = Path(f"/proc/{os.getpid()}/fd/{image.fileno()}")
+        head = image_files.head(opened, "sif") if form_of(file) == "sif" else None
+        offset = head.offset if head else 0
+        # Not -xattrs: what a store packs has none but file capabilities, and a copy belongs to an ordinary user.
+        words = ("unsquashfs", "-quiet", "-no-progress", "-no-xattrs", "-o", str(offset), "-d", root, opened)
+        done = process.run(words, timeout_s=_UNPACK_S, check=False)
     problems = [line for line in (done.out + done.err).splitlines() if line.strip() and _NOT_ROOT not in line]
     # 2: something that is not fatal, such as a device file.
     if done.code == 0 or (done.code == 2 and not problems):

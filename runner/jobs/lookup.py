@@ -15,7 +15,7 @@ from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
-from runner.core import ownership
+from runner.core import files
 from runner.core.errors import UsageError
 from runner.core.invocation import PROGRAM
 from runner.core.text import counted, printable
@@ -81,15 +81,8 @@ def places_of(wanted: str, known: Path) -> tuple[Path, ...]:
 
 
 def resolved(path: Path) -> Path:
-    """The directory to which a path leads, by its real path, to be used from here on without another look at where it
-    leads. Raises UsageError: that is through another user's link, which leads where that user likes, in circles, or the
-    directory is closed to this user.
-    """
-    try:
-        real = ownership.real_path(path)
-    except OSError as error:
-        what, where = error.strerror or str(error), str(error.filename or path)
-        raise UsageError(what, where=where, fix="name the directory that is meant") from None
+    """As ``files.resolved``. Raises UsageError also where the directory is closed to this user."""
+    real = files.resolved(path)
     with suppress(OSError, ValueError):
         if real.is_dir() and not os.access(real, os.R_OK | os.X_OK, effective_ids=True):
             fix = f"whose it is can give you a bundle of it: `{PROGRAM} export --bundle FILE`"

@@ -16,7 +16,6 @@ from runner.core.errors import ProgramFailedError, RefusedError
 from runner.core.progress import Silent
 from runner.images.building import build as building
 from runner.images.building.build import BuiltImage, build
-from runner.images.building.engine_build import PART_LABEL
 from runner.images.conversion.squashfs import convert_engine_image
 from runner.images.store import store
 from runner.images.store.stored_image import StoredImage
@@ -28,7 +27,7 @@ SMALL = "gpu-runner/test-small:1"
 
 
 def left_over(client: docker.DockerClient) -> tuple[set[str], set[str]]:
-    label: dict[str, str | list[str] | bool] = {"label": PART_LABEL}
+    label: dict[str, str | list[str] | bool] = {"label": "gpu-runner.part"}
     images = client.images.list(filters={**label, "dangling": True})
     return {str(one.id) for one in client.containers.list(all=True, filters=label)}, {str(one.id) for one in images}
 

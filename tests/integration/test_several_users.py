@@ -32,6 +32,7 @@ from runner.cli.batch_script import is_batch_script
 from runner.cli.importer import command as importer
 from runner.core import files, lock, ownership, paths, process_identity
 from runner.core.errors import Exit
+from runner.core.package_directory import PackageDirectory, PackageFile
 from runner.core.progress import Silent
 from runner.environments import collect, make
 from runner.environments import directory as environments
@@ -39,9 +40,9 @@ from runner.environments.script import EnvironmentSpec, PackagesSpec
 from runner.figures.bundle import making
 from runner.figures.compare.references import default_file
 from runner.figures.report import gather, writing
-from runner.images import engine
+from runner.images import editing, engine
 from runner.images import reference as references
-from runner.images.building import wheels
+from runner.images.building import apptainer, wheels
 from runner.images.conversion import squashfs
 from runner.images.conversion.squashfs import convert_source
 from runner.images.packing.mksquashfs import Source
@@ -73,6 +74,7 @@ from runner.study import directory as studies
 from tests.support import odd_image
 from tests.support.daemons import Daemons
 from tests.support.ordinary_user import probe
+from tests.support.package_directories import collected as collected_packages
 from tests.support.shell_files import stand_in
 from tests.support.squashfs import published
 from tests.support.studies import left_run, on_disk, study
@@ -212,6 +214,53 @@ def test_an_archive_of_another_user_names_nothing_but_itself(place: Path, monkey
     assert f"user {CAROL}'s" in outcome_as(ALICE, converted, f"docker-archive:{file}").what
     image = run_as(ALICE, converted, f"docker-archive:{file}:{reference}")
     assert (image.reference, image.labels) == (reference, {"a": "b"})
+
+
+def test_no_strangers_link_gives_a_private_image_to_a_store(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor one in a layout or a store; nor what takes an archive's place before another program reads it."""
+    target, scratch = store_of(place), owned(place / "scratch", 0, 0o1777)
+    home = owned(owned(place / "homes", 0, 0o711) / "alices", ALICE, 0o711)
+    monkeypatch.setenv("RUNNER_STORE", str(target))
+    monkeypatch.setenv("RUNNER_CACHE", str(home / "cache"))
+    (archive := home / "saved.tar").write_bytes(odd_image.archive("my/own:1", [], {}))
+    layout, private = owned(home / "layout", ALICE), run_as(ALICE, convert, image(place), home / "store")[1]
+    blob = owned(owned(scratch / "hers", CAROL) / "blobs", CAROL) / "x"
+    for name, at in (("index.json", layout), ("oci-layout", layout)):
+        (at / name).write_text("{}")
+    for each in (home, *home.rglob("*")):
+        os.chown(each, ALICE, ALICE)
+    for link, its in (
+        (scratch / "link", layout), (scratch / "link.tar", archive), (blob, archive), (target / "x.sqsh", private),
+    ):  # fmt: skip
+        run_as(CAROL, os.symlink, its, link)
+
+    packages = PackageDirectory(scratch / "hers", collected_packages(place / "packages"))
+
+    def converted(reference: str) -> str:
+        return squashfs.convert(reference, squashfs.Options(), Silent()).image.reference
+
+    def edited(path: Path) -> None:
+        with editing.writable_copy(StoredImage(path=path, reference="x/y:1"), Silent()):
+            pass
+
+    for call, given, link in (
+        (converted, f"oci:{scratch}/link", scratch / "link"),
+        (converted, f"oci-archive:{scratch}/link.tar", scratch / "link.tar"),
+        (converted, f"docker-archive:{scratch}/link.tar:my/own:1", scratch / "link.tar"),
+        (lambda name: archives._in_directory(scratch / "hers")(name)(), "blobs/x", blob),
+        (lambda name: packages.content(PackageFile(name, "", 1)), "blobs/x", blob),
+        (edited, target / "x.sqsh", target / "x.sqsh"),
+    ):  # fmt: skip
+        outcome = outcome_as(ALICE, call, given)
+        assert (outcome.what, outcome.where) == ("this is another user's link", str(link))
+    assert [*target.iterdir()] == [target / "x.sqsh"]
+    run_as(ALICE, os.symlink, archive, scratch / "own.tar")
+    run_as(ALICE, edited, private)
+    assert run_as(ALICE, converted, f"docker-archive:{scratch}/own.tar") == "my/own:1"
+    shutil.copy(archive, hers := scratch / "hers/its.tar")
+    os.chown(hers, CAROL, CAROL)
+    assert "Apptainer reads it later" in outcome_as(ALICE, apptainer.base, f"docker-archive:{hers}:my/own:1", None).what
+    assert run_as(ALICE, apptainer.base, f"docker-archive:{archive}", None).path == archive
 
 
 def test_what_is_beside_a_configuration_of_a_place_that_all_write_to_is_no_strangers(

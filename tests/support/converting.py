@@ -135,8 +135,8 @@ def assert_recovers(image: str, client: docker.DockerClient, directory: Path, pi
     assert [path.name for path in directory.rglob(".*")] == []
     assert len(list((directory / "refs").iterdir())) == 3
     marks = [
-        str(container.labels.get("gpu-runner.owner"))
-        for container in client.containers.list(all=True, filters={"label": "gpu-runner.owner"}, ignore_removed=True)
+        str(container.name).removeprefix("gpu-runner-")
+        for container in client.containers.list(all=True, filters={"name": "^gpu-runner-"}, ignore_removed=True)
     ]
     assert not [mark for mark in marks if int(mark.split(".")[3]) in pids], "a dead conversion's container is left"
 

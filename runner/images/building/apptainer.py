@@ -6,7 +6,8 @@ import shlex
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from runner.core.errors import RefusedError
+from runner.core import ownership
+from runner.core.errors import RefusedError, UsageError
 from runner.core.progress import Progress
 from runner.images import reference as references
 from runner.images.building.dockerfile import (
@@ -97,11 +98,14 @@ def _plain(path: str) -> str:
 
 def base(reference: str, progress: Progress) -> ResolvedBase:
     """The base's digest; Apptainer fetches it in the build. RefusedError: no builder is here, there is no such image,
-    or its registry wants a login.
+    or its registry wants a login. UsageError: an archive is not there, or another user could exchange it.
     """
     if reference.startswith(ARCHIVES):
         kind, _, text = reference.partition(":")
         place, image = archives.from_file(kind, text, manifests.platform(None))
+        if whose := ownership.exchangeable_by(place, used=True):
+            what, fix = f"this archive is {whose}, and Apptainer reads it later", "copy it to a place of your own"
+            raise UsageError(what, where=str(place), fix=f"{fix}; {ownership.way_out(place, whose)}")
         return ResolvedBase(reference, image.digest, place)
     parsed = references.parse(reference)
     return ResolvedBase(reference, parsed.digest or Registry(parsed, progress.line).resolve(parsed.tag))

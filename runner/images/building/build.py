@@ -224,9 +224,7 @@ def _build_final(
         files.append((f"containers/horovod/wheels/{horovod.key}/{horovod.wheel.name}", horovod.wheel))
     args = {"HOROVOD": horovod.key, "BASE_DIGEST": labels[_BASE_DIGEST], "SOURCE": labels[_REVISION]}
     all_labels = {**labels, **_labels_of(horovod)}
-    image = engine_build.run(client, base, progress, files=files, tag=target, args=args, labels=all_labels)
-    engine_build.sweep(client)
-    return image
+    return engine_build.run(client, base, progress, files=files, tag=target, args=args, labels=all_labels)
 
 
 @dataclass(frozen=True)
@@ -285,8 +283,8 @@ def _query_base(client: docker.DockerClient, base: EngineBase) -> dict[str, Any]
     source = paths.share("containers") / "horovod"
     command, network = ["python3", *arguments], base.packages is None
     with container_of(client, base.identity, command, platform=base.platform, env=env, network=network) as container:
-        files = [*files_below(source), *base.package_files]
-        programs = tar_of([(f"opt/runner/{name}", path) for name, path in files])
+        files: list[tuple[str, Path | bytes]] = [*files_below(source), *base.package_files()]
+        programs = tar_of([(f"opt/runner/{name}", content) for name, content in files])
         container.put_archive("/", programs.getvalue())
         try:
             container.start()

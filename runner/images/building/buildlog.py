@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from runner.core import process
 from runner.core.errors import InfrastructureError, ProgramFailedError
@@ -17,7 +17,8 @@ _PROGRAM_LIMIT_S = 6 * 3600.0  # a compile on a busy login node, with room
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _STEP = re.compile(r"(?:\[\d+/\d+\] )?(?:Step|STEP) (\d+)/(\d+) ?: (.*)")
 _RUNNING = re.compile(r" ?---> Running in ([0-9a-f]{12,64})\s*$")
-_BOOKKEEPING = re.compile(r" ?---?> (?:Using cache|[0-9a-f]{11,64})\s*|Removing intermediate container [0-9a-f]+\s*")
+_MADE = re.compile(r" ?---?> ([0-9a-f]{11,64})\s*")
+_BOOKKEEPING = re.compile(r" ?---?> Using cache\s*|Removing intermediate container [0-9a-f]+\s*")
 
 
 @dataclass(frozen=True)
@@ -37,10 +38,11 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Started:
-    """The engine runs the step in this container."""
+class Made:
+    """The engine runs the step in this container, or the step has ended with this image, or had in an earlier build."""
 
-    container: str
+    kind: Literal["containers", "images"]
+    id: str
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ class Failed:
     code: int | None
 
 
-Event = Step | Line | Started | Failed
+Event = Step | Line | Made | Failed
 
 
 class BuildLog:
@@ -85,7 +87,9 @@ def _events(coloured: str) -> Iterator[Event]:
     if step := _STEP.fullmatch(line):
         yield Step(int(step[1]), int(step[2]), step[3])
     elif running := _RUNNING.fullmatch(line):
-        yield Started(running[1])
+        yield Made("containers", running[1])
+    elif made := _MADE.fullmatch(line):
+        yield Made("images", made[1])
     elif line.strip() and not _BOOKKEEPING.fullmatch(line):
         yield Line(line.rstrip("\r").rsplit("\r", 1)[-1])
 

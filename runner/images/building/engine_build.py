@@ -14,8 +14,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
+
+import msgspec
 
 from runner.core import loopback, package_directory, paths, process_identity
 from runner.core.errors import InfrastructureError, ProgramFailedError, RefusedError
@@ -24,7 +26,7 @@ from runner.core.progress import Progress
 from runner.images import reference
 from runner.images.building import buildlog
 from runner.images.conversion.publishing import ABOUT, about_of
-from runner.images.engine import OWNER_LABEL, best_effort, find_image, needs_host_network, remove_orphans
+from runner.images.engine import best_effort, container_name, find_image, needs_host_network, remove_orphans
 from runner.images.sources import credentials
 from runner.images.sources.registry_http import HUB, login_needed
 
@@ -33,7 +35,6 @@ if TYPE_CHECKING:
     from docker.models.images import Image
 
 
-PART_LABEL = "gpu-runner.part"  # of images, also of those that have lost their names
 _NOTES = "steps"
 _BY_SOCKET = "http+docker://localhost"  # of docker-py: an engine of this machine
 _STOP_S = 15.0
@@ -48,21 +49,22 @@ _NO_PLATFORM = ("no matching manifest", "no image found in image index", "no ima
 
 
 def sweep(client: docker.DockerClient) -> None:
-    """Remove containers of builds that were cut off, and untagged images of ours that nothing uses.
-
-    No other build of ours runs, so every untagged image is a leftover.
+    """Remove what builds of ours have left: containers, and images without a name that nothing uses. No other build of
+    ours runs.
     """
-    engine = _identity(client)
+    engine, images = _identity(client), list[str]()
     for note in paths.cache(_NOTES).glob("*"):
         with suppress(ValueError):
             record = json.loads(note.read_text())
             if record["engine"] != engine:
                 continue
             _remove(client, record["containers"])
+            images += record.get("images", ())  # which earlier versions did not note
         note.unlink()
     remove_orphans(client)
-    with best_effort():
-        client.images.prune(filters={"dangling": True, "label": [PART_LABEL]})
+    for image in client.images.list(filters={"dangling": True}) if images else ():
+        if str(image.id).removeprefix("sha256:").startswith(tuple(images)):
+            remove_image(client, str(image.id))
 
 
 def _remove(client: docker.DockerClient, containers: list[str]) -> None:
@@ -109,14 +111,17 @@ class EngineBase:
     platform: str | None
     packages: PackageDirectory | None = None
 
-    @property
-    def package_files(self) -> tuple[tuple[str, Path], ...]:
-        """(name beside ``build.py``, path) of the packages and their manifest; nothing where an index has them."""
-        if self.packages is None:
-            return ()
-        files = (*self.packages.files(package_directory.HOROVOD), (MANIFEST, self.packages.path / MANIFEST))
-        # NVIDIA's compiler was collected for environments: a base with CUDA has its own.
-        return tuple((f"packages/{name}", path) for name, path in files if not name.startswith("nvidia_"))
+    def package_files(self) -> Iterator[tuple[str, bytes]]:
+        """(name beside ``build.py``, content) of the packages and their manifest; nothing where an index has them.
+        Raises as ``PackageDirectory.content``.
+        """
+        if self.packages is not None:
+            yield f"packages/{MANIFEST}", msgspec.json.encode(self.packages.manifest)
+            for file in self.packages.manifest.files:
+                part, _, name = file.name.partition("/")
+                # NVIDIA's compiler was collected for environments: a base with CUDA has its own.
+                if part == package_directory.HOROVOD and not name.startswith("nvidia_"):
+                    yield f"packages/{name}", self.packages.content(file)
 
 
 def run(
@@ -141,15 +146,18 @@ def run(
     import requests
     import urllib3
 
-    # The containers in which the steps run, for the sweep of a later build if this one is killed.
+    # What the steps run in, and what comes of them, for the sweep: that of a later build if this one is killed.
     note = paths.ensure_directory(paths.cache(_NOTES)) / process_identity.unique()
-    engine, containers = _identity(client), list[str]()
+    engine, made = _identity(client), {"containers": list[str](), "images": list[str]()}
     before = find_image(client, tag)
+    # A step may print what an engine says, with the id of anything.
+    there = (*client.api.containers(all=True), *client.api.images(all=True))
+    others = [str(each["Id"]).removeprefix("sha256:") for each in there]
     # Of the steps; None: the engine's usual one.
     network = "none" if base.packages is not None else "host" if needs_host_network(client) else None
     try:
         with tempfile.TemporaryFile() as context:
-            packages = ((f"containers/horovod/{name}", path) for name, path in base.package_files)
+            packages = ((f"containers/horovod/{name}", content) for name, content in base.package_files())
             context.write(tar_of([*files, *packages]).getbuffer())
             context.seek(0)
             chunks = client.api.build(
@@ -169,14 +177,15 @@ def run(
             )
             log, report = buildlog.BuildLog(), buildlog.Report(progress)
             for event in chain(chain.from_iterable(map(log.feed, chunks)), log.end()):
-                if isinstance(event, buildlog.Started):
-                    containers.append(event.container)
-                    note.write_text(json.dumps({"engine": engine, "containers": containers}))
+                if isinstance(event, buildlog.Made):
+                    if not any(each.startswith(event.id) for each in others):
+                        made[event.kind].append(event.id)
+                        note.write_text(json.dumps({"engine": engine, **made}))
                 elif isinstance(event, buildlog.Failed):
                     raise _failure(event, report.step, report.last)
                 else:
                     report.take(event)
-        note.unlink(missing_ok=True)
+        sweep(client)
     except BaseException as error:
         with suppress(requests.exceptions.ConnectionError):  # the engine is gone; the next build sweeps
             sweep(client)
@@ -232,17 +241,18 @@ def remove_image(client: docker.DockerClient, name: str) -> None:
         client.images.remove(name)
 
 
-def tar_of(files: Sequence[tuple[str, Path]]) -> io.BytesIO:
-    """A tar that depends only on names, contents and the permission to execute, so that engines' caches hit."""
+def tar_of(files: Sequence[tuple[str, Path | bytes]]) -> io.BytesIO:
+    """A tar of files, or of what is to be in them, that depends only on names, contents and the permission to execute,
+    so that engines' caches hit.
+    """
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w") as tar:
-        for name, path in sorted(files):
+        for name, source in sorted(files, key=lambda each: each[0]):
+            content = source if isinstance(source, bytes) else source.read_bytes()
             entry = tarfile.TarInfo(name)
-            entry.size = path.stat().st_size
-            entry.mode = 0o755 if os.access(path, os.X_OK) else 0o644
-            content: IO[bytes]
-            with path.open("rb") as content:
-                tar.addfile(entry, content)
+            entry.size = len(content)
+            entry.mode = 0o755 if isinstance(source, Path) and os.access(source, os.X_OK) else 0o644
+            tar.addfile(entry, io.BytesIO(content))
     archive.seek(0)
     return archive
 
@@ -278,7 +288,7 @@ def container_of(
     network: bool = True,
 ) -> Iterator[Any]:
     """A created container, removed at the end whatever happens."""
-    more: dict[str, Any] = {"environment": dict(env or {}), "labels": {OWNER_LABEL: process_identity.mark()}}
+    more: dict[str, Any] = {"environment": dict(env or {}), "name": container_name()}
     if not network:
         more["network_mode"] = "none"
     elif needs_host_network(client):

@@ -20,6 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO
 
+from runner.core.files import open_named
 from runner.images.packing import mksquashfs, rootfs, squashfs_tables, tree_listing
 from runner.images.packing.mksquashfs import PackJob
 from runner.images.packing.squashfs_tables import NONE, Squashfs, UnfitError
@@ -78,7 +79,7 @@ def assembled(
     """
     began = time.monotonic()
     job.progress.step(f"assembling from {relative.reference}")
-    with _without_collection(), relative.path.open("rb") as file, _intact(file, relative.sha256) as pool:
+    with _without_collection(), open_named(relative.path) as file, _intact(file, relative.sha256) as pool:
         wanted = pool.submit(lambda: tree_listing.packed(tree(), job.added))
         old = Squashfs(file)
         known = {*names, *_unclear(old), *job.capture, *job.added.timed} - {""}

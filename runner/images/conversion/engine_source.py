@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Literal, cast
 
 import msgspec
 
-from runner.core import process_identity
 from runner.core.errors import InfrastructureError, RefusedError, RunnerError
 from runner.core.invocation import PROGRAM
 from runner.images import reference as references
 from runner.images.conversion import assembly
-from runner.images.engine import OWNER_LABEL, find_image, remove_orphans
+from runner.images.engine import container_name, find_image, remove_orphans
 from runner.images.packing import mksquashfs, rootfs
 from runner.images.packing.mksquashfs import PackJob, Source
 from runner.images.packing.squashfs_tables import UnfitError
@@ -118,15 +117,15 @@ def _container(client: docker.DockerClient, image_id: str) -> Iterator[Container
     import docker
     import requests
 
-    mark = process_identity.unique()
+    name = container_name()
     try:
         try:
             container = client.containers.create(
-                image_id, ["true"], network_mode="none", use_config_proxy=False, labels={OWNER_LABEL: mark}
+                image_id, ["true"], network_mode="none", use_config_proxy=False, name=name
             )
         except (KeyboardInterrupt, SystemExit):
             with suppress(docker.errors.APIError, requests.exceptions.RequestException):
-                _remove_late(client, mark)
+                _remove_late(client, name)
             raise
         try:
             yield container
@@ -138,13 +137,13 @@ def _container(client: docker.DockerClient, image_id: str) -> Iterator[Container
         raise InfrastructureError(f"the engine failed: {error}", where=image_id) from error
 
 
-def _remove_late(client: docker.DockerClient, mark: str) -> None:
-    """Remove the container with this mark: an engine makes it even if its client no longer waits."""
+def _remove_late(client: docker.DockerClient, name: str) -> None:
+    """Remove the container of this name: an engine makes it even if its client no longer waits."""
+    import docker
+
     until = time.monotonic() + _LATE_S
     while time.monotonic() < until:
-        for container in client.containers.list(
-            all=True, filters={"label": f"{OWNER_LABEL}={mark}"}, ignore_removed=True
-        ):
-            container.remove(force=True, v=True)
+        with suppress(docker.errors.NotFound):
+            client.api.remove_container(name, force=True, v=True)
             return
         time.sleep(0.1)

@@ -9,6 +9,7 @@ import io
 import posixpath
 import tarfile
 from collections.abc import Callable, Collection, Iterator
+from functools import partial
 from pathlib import Path
 from typing import IO, cast
 
@@ -16,6 +17,7 @@ import msgspec
 
 from runner.core import paths
 from runner.core.errors import InfrastructureError, RefusedError, UsageError
+from runner.core.files import open_named
 from runner.core.ownership import exchangeable_by
 from runner.core.progress import Progress
 from runner.core.text import instead
@@ -23,7 +25,7 @@ from runner.images import reference as references
 from runner.images.packing.mksquashfs import Source
 from runner.images.packing.tarstream import LARGEST_HEAD, ChunkReader
 from runner.images.sources import manifests
-from runner.images.sources.layered import Opened, checked_digest, for_platform, layered_source, opener
+from runner.images.sources.layered import Opened, checked_digest, for_platform, layered_source
 from runner.images.sources.manifests import Descriptor, Index, Manifest, Platform
 
 # OCI image layout 1.1, and what containerd and Docker 25 write beside it: the whole reference.
@@ -49,35 +51,36 @@ def _in_directory(place: Path) -> Files:
         path = place / name
         if not path.is_file():
             raise _absent(name, place)
-        return opener(path)
+        return partial(open_named, path)
 
     return opened
 
 
 def in_archive(place: Path) -> Files:
     """Files inside a tar archive, found by one pass over its headers. RefusedError: it is compressed, no tar archive,
-    or holds sparse files.
+    or holds sparse files. UsageError: another user's link leads to it.
     """
     parts: dict[str, tuple[int, int]] = {}
     links: dict[str, str] = {}
     try:
-        with _Heads(place) as heads, tarfile.open(fileobj=cast("IO[bytes]", heads), mode="r:") as archive:
-            for member in archive:
-                heads.left = LARGEST_HEAD
-                name = posixpath.normpath(member.name)
-                if member.size < 0:  # it would lead back to a header that was read, for ever
-                    raise tarfile.ReadError(f"{name} has a size of {member.size} bytes")
-                if member.issparse():
-                    what = f"the archive holds {name} as a sparse file"
-                    raise RefusedError(what, where=str(place), fix="write the archive again without tar's --sparse")
-                if member.isreg():
-                    parts[name] = (member.offset_data, member.size)
-                elif member.issym():  # older `docker save`: a layer that two images share
-                    links[name] = posixpath.normpath(posixpath.join(posixpath.dirname(name), member.linkname))
-                elif member.islnk():
-                    links[name] = posixpath.normpath(member.linkname)
-        # A damaged header looks like the end to tarfile; only blocks of zeros are one.
-        with place.open("rb") as file:
+        with open_named(place) as file:
+            heads = _Heads(file.fileno(), closefd=False)
+            with tarfile.open(fileobj=cast("IO[bytes]", heads), mode="r:") as archive:
+                for member in archive:
+                    heads.left = LARGEST_HEAD
+                    name = posixpath.normpath(member.name)
+                    if member.size < 0:  # it would lead back to a header that was read, for ever
+                        raise tarfile.ReadError(f"{name} has a size of {member.size} bytes")
+                    if member.issparse():
+                        what = f"the archive holds {name} as a sparse file"
+                        raise RefusedError(what, where=str(place), fix="write the archive again without tar's --sparse")
+                    if member.isreg():
+                        parts[name] = (member.offset_data, member.size)
+                    elif member.issym():  # older `docker save`: a layer that two images share
+                        links[name] = posixpath.normpath(posixpath.join(posixpath.dirname(name), member.linkname))
+                    elif member.islnk():
+                        links[name] = posixpath.normpath(member.linkname)
+            # A damaged header looks like the end to tarfile; only blocks of zeros are one.
             file.seek(archive.offset)
             if any(file.read(tarfile.BLOCKSIZE)):
                 raise tarfile.ReadError(f"the header at byte {archive.offset} is damaged")
@@ -111,7 +114,7 @@ def _part(path: Path, offset: int, size: int) -> IO[bytes]:
 
     def blocks() -> Iterator[bytes]:
         left = size
-        with path.open("rb") as file:
+        with open_named(path) as file:
             file.seek(offset)
             while left and (block := file.read(min(left, _CHUNK))):
                 left -= len(block)
@@ -122,8 +125,8 @@ def _part(path: Path, offset: int, size: int) -> IO[bytes]:
 
 def from_file(kind: str, text: str, platform: Platform) -> tuple[Path, Source]:
     """The file or directory of ``PATH[:NAME]``, and its image of that name, or the only one. kind: ``docker-archive``,
-    ``oci-archive`` or ``oci``. UsageError: it is not there, or of another kind. RefusedError: no such image or
-    platform. InfrastructureError: it is malformed.
+    ``oci-archive`` or ``oci``. UsageError: it is not there, of another kind, or behind another user's link.
+    RefusedError: no such image or platform. InfrastructureError: it is malformed.
     """
     place, name = _located(kind, text)
     return place, (_from_docker_archive if kind == "docker-archive" else _from_oci)(place, name, platform)

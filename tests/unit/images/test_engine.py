@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import socket
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,10 +14,12 @@ from typing import Any
 import docker
 import pytest
 
-from runner.core.errors import InfrastructureError, RefusedError, RunnerError, UsageError
+from runner.core import process_identity
+from runner.core.errors import InfrastructureError, ProgramFailedError, RefusedError, RunnerError, UsageError
 from runner.core.progress import Silent
 from runner.images import engine
-from runner.images.building.engine_build import base_image
+from runner.images.building import engine_build
+from runner.images.building.engine_build import EngineBase, base_image
 from tests.support.http_servers import Answer, certificate, serving
 
 SECRET = "secret" + "pw"
@@ -126,6 +130,69 @@ def test_no_engine_sends_a_login_to_this_machine_where_anybody_may_listen(
     with pytest.raises(RunnerError, match="it has none"):
         base_image(client, name, None, Silent())
     assert pulled == [name]
+
+
+def removed_by(containers: list[Any], call: Callable[[Any], object], **more: Any) -> list[str]:
+    """Which containers and images a call removes of an engine that has these."""
+    removed = list[str]()
+
+    def containers_list(**_: object) -> list[Any]:
+        for each in containers:
+            each.remove = lambda name=each.name, **_: removed.append(name)
+        return containers
+
+    def get(name: str) -> Any:
+        if name in removed:
+            raise docker.errors.NotFound(name)
+
+    images = SimpleNamespace(remove=removed.append, list=lambda filters: more["images"], get=lambda _: None)
+    api = SimpleNamespace(
+        containers=lambda all: [{"Id": each.name} for each in containers],
+        images=lambda all: [{"Id": "sha256:" + "a" * 64}],
+        remove_container=lambda name, **_: removed.append(name),
+        build=lambda **_: more["said"],
+    )
+    versions, networks = dict[str, object](), SimpleNamespace(list=lambda filters: [1])
+    client = SimpleNamespace(
+        containers=SimpleNamespace(list=containers_list, get=get), images=images, api=api, info=dict, networks=networks,
+        version=lambda: versions,
+    )  # fmt: skip
+    call(client)
+    return removed
+
+
+def test_only_what_has_a_dead_process_in_its_name_is_an_orphan() -> None:
+    """What an image says of its containers is no matter: whoever made it could have them removed."""
+    dead = re.sub(r"\.\d+$", ".1", process_identity.mark())
+    labels = {"gpu-runner.owner": dead}
+    names = (
+        "any",
+        engine.container_name(),
+        f"gpu-runner-{dead}.0a",
+        f"my-gpu-runner-{dead}",
+        "gpu-runner-x",
+    )
+    containers = [SimpleNamespace(name=name, labels=labels) for name in names]
+    assert removed_by(containers, engine.remove_orphans) == [f"gpu-runner-{dead}.0a"]
+
+
+def test_a_cut_build_removes_what_it_made_and_nothing_that_a_step_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RUNNER_CACHE", str(tmp_path))
+    other, step, images = "c" * 64, "d" * 64, [SimpleNamespace(id=f"sha256:{letter * 64}") for letter in "abe"]
+    lines = ["Step 1/2 : RUN x", f" ---> Running in {step[:12]}", f" ---> Running in {other[:12]}"]
+    lines += [f" ---> {letter * 12}" for letter in "ab"]
+    said = [*({"stream": f"{line}\n"} for line in lines), {"error": "it failed"}]
+    base = EngineBase("pytorch", "base", "id", {}, None)
+
+    def build(client: Any) -> None:
+        with pytest.raises(ProgramFailedError, match="it failed"):
+            engine_build.run(client, base, Silent(), files=(), tag="x", args={})
+
+    containers = [SimpleNamespace(name=other)]
+    assert removed_by(containers, build, images=images, said=said) == [step[:12], f"sha256:{'b' * 64}"]
+    assert [*(tmp_path / "steps").iterdir()] == []
 
 
 def test_an_engine_on_another_host_proves_who_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

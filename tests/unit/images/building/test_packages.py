@@ -14,8 +14,8 @@ import msgspec
 import pytest
 
 from runner.cli import run
-from runner.core.errors import Exit, UsageError
-from runner.core.package_directory import PackageDirectory, PackageFile
+from runner.core.errors import Exit, RefusedError, UsageError
+from runner.core.package_directory import Manifest, PackageDirectory, PackageFile
 from runner.images.building import more_packages
 from runner.images.building.engine_build import EngineBase
 from runner.model.image import Package, facts_of
@@ -158,6 +158,16 @@ def test_the_context_gets_horovods_part_of_the_packages(tmp_path: Path) -> None:
     manifest = collected(tmp_path / "p")
     compiler = PackageFile("horovod/nvidia_cuda_nvcc-13.0.88-py3-none-any.whl", "0" * 64, 1)
     packages = PackageDirectory(tmp_path / "p", msgspec.structs.replace(manifest, files=(*manifest.files, compiler)))
-    names = [name for name, _ in EngineBase("pytorch", "base", "id", {}, None, packages).package_files]
-    assert names == ["packages/cffi_like-1.0-py3-none-any.whl", "packages/manifest.json"]
-    assert EngineBase("pytorch", "base", "id", {}, None).package_files == ()
+    base = EngineBase("pytorch", "base", "id", {}, None, packages)
+    sent = dict(base.package_files())
+    assert [*sent] == ["packages/manifest.json", "packages/cffi_like-1.0-py3-none-any.whl"]
+    assert msgspec.json.decode(sent["packages/manifest.json"], type=Manifest) == packages.manifest
+    kept, wheel_file = tmp_path / "kept", tmp_path / "p/horovod/cffi_like-1.0-py3-none-any.whl"
+    assert sent["packages/cffi_like-1.0-py3-none-any.whl"] == wheel_file.read_bytes()
+    wheel_file.rename(kept)
+    for content in (b"of this user alone", kept.read_bytes() + b"more"):  # after all were compared
+        wheel_file.write_bytes(content)
+        with pytest.raises(RefusedError, match="not the package that was collected") as caught:
+            [*base.package_files()]
+        assert caught.value.where == str(wheel_file)
+    assert [*EngineBase("pytorch", "base", "id", {}, None).package_files()] == []

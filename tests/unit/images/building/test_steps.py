@@ -13,7 +13,7 @@ from runner.core.errors import RefusedError, UsageError
 from runner.images.building import apptainer, dockerfile
 from runner.images.building.bases import BASES, newest
 from runner.images.building.build import DEFAULT_ARGS
-from runner.images.building.buildlog import BuildLog, Event, Failed, Line, Started, Step
+from runner.images.building.buildlog import BuildLog, Event, Failed, Line, Made, Step
 from runner.images.building.dockerfile import Arg, Copy, Env, Label, Run, Stage, environment, parse_stages
 from runner.images.building.engine_build import pull_error
 from runner.images.reference import DEFAULT_BASES
@@ -119,14 +119,15 @@ def test_what_a_format_cannot_say_is_refused() -> None:
              {"stream": "\x1b[91mred\x1b[0m\n"}, {"stream": "Removing intermediate container 0123456789ab\n"},
              {"stream": " ---> ba9876543210\n"}, {"aux": {"ID": "sha256:" + "ab" * 32}},
              {"stream": "Successfully built ba9876543210\n"}],
-            [Step(2, 9, "RUN python3 x.py \\"), Started("0123456789ab"), Line("one"), Line("two"), Line("red"),
-             Line("Successfully built ba9876543210")],
+            [Step(2, 9, "RUN python3 x.py \\"), Made("containers", "0123456789ab"), Line("one"), Line("two"),
+             Line("red"), Made("images", "ba9876543210"), Line("Successfully built ba9876543210")],
             id="docker sends a step and its newline apart",
         ),
         pytest.param(
             [{"stream": "[2/2] STEP 3/8: COPY a b\n"}, {"stream": "STEP 1/8: FROM x\n"},
              {"stream": "--> 0123456789ab\n"}, {"stream": "--> Using cache 0123456789ab\n"}],
-            [Step(3, 8, "COPY a b"), Step(1, 8, "FROM x"), Line("--> Using cache 0123456789ab")],
+            [Step(3, 8, "COPY a b"), Step(1, 8, "FROM x"), Made("images", "0123456789ab"),
+             Line("--> Using cache 0123456789ab")],
             id="podman writes steps its own way",
         ),
         pytest.param(
