@@ -157,7 +157,7 @@ def main(argv: list[str] | None = None) -> None:
         value = os.environ.get(name, "")
         value = value.replace(";", ":") if name == "LD_LIBRARY_PATH" else value  # ld.so(8) parts it at both
         if (value or otherwise) and not all(each.startswith("/") for each in value.split(":")):
-            from runner.core.paths import whole_parts
+            from runner.core.ownership import whole_parts
 
             os.environ[name] = whole_parts(value) or otherwise
     for stream in (sys.stdout, sys.stderr):

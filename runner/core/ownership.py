@@ -340,3 +340,18 @@ def unmapped_user() -> int | None:
         if not any(first <= unknown < first + count for first, _, count in known):
             return unknown
     return None
+
+
+def whole_parts(value: str) -> str:
+    """A list of directories as in PATH, whole: a relative or empty part means the working directory, and counts only
+    where no other user could put, or exchange, something there.
+    """
+    return ":".join(filter(None, map(_whole_part, value.split(":")))) if value else ""
+
+
+def _whole_part(part: str) -> str:
+    with suppress(OSError):  # the working directory is gone
+        whole = part if part.startswith("/") else str(Path(part).absolute())
+        if whole == part or not (is_open(Path(whole)) or exchangeable_by(Path(whole))):
+            return whole
+    return ""

@@ -94,21 +94,6 @@ def check_settings(file: Path) -> Path:
     return file
 
 
-def whole_parts(value: str) -> str:
-    """A list of directories as in PATH, whole: a relative or empty part means the working directory, and counts only
-    where no other user could put, or exchange, something there.
-    """
-    return ":".join(filter(None, map(_whole_part, value.split(":")))) if value else ""
-
-
-def _whole_part(part: str) -> str:
-    with suppress(OSError):  # the working directory is gone
-        whole = part if part.startswith("/") else str(Path(part).absolute())
-        if whole == part or not (ownership.is_open(Path(whole)) or ownership.exchangeable_by(Path(whole))):
-            return whole
-    return ""
-
-
 _WITHIN = re.compile(r"/[^\s=:,;'\"&|()<>]+")
 
 

@@ -34,6 +34,7 @@ _QUERY_S = 60.0
 _KEPT = re.compile(r"PATH|HOME|USER|LOGNAME|TMPDIR|XDG_\w+|(?:ENROOT|APPTAINER|SINGULARITY|CH)_\w+")
 _PROXIES = re.compile(r"(?:https?|ftp|all|no)_proxy", re.IGNORECASE)
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_NO_HISTORY = {"HISTFILE": "", "LESSHISTFILE": "-"}  # of what is typed, as that goes into the image
 LEFT_OUT = frozenset((".lock",))  # Enroot's mark of a root that is in use
 _WRITABLE = ("--writable", "--contain", "--no-home")
 _CHUNK = 1 << 20
@@ -220,15 +221,16 @@ def tool_environment(tool: Tool, copy: Copy, ours: Mapping[str, str]) -> dict[st
 
 def tool_files(copy: Copy, ours: Mapping[str, str]) -> dict[str, str]:
     """Files that the programs want in the work directory: name -> content."""
-    variables = {"HOME": "/root", "TERM": ours.get("TERM", "dumb"), **copy.environment, **_proxies(ours)}
+    inside = {**_NO_HISTORY, **copy.environment}
+    variables = {"HOME": "/root", "TERM": ours.get("TERM", "dumb"), **inside, **_proxies(ours)}
     # The command itself, not the image's entry point: a banner has no place in an edit.
     return {
         ENVIRONMENT: rootfs.charliecloud_environment(variables),
         # Apptainer's shell, outside of the container, reads this: no name of the image's may be anything else to it.
         SHELL_ENVIRONMENT: "".join(
-            f"{name}={_twice(value)}\n" for name, value in copy.environment.items() if _NAME.fullmatch(name)
+            f"{name}={_twice(value)}\n" for name, value in inside.items() if _NAME.fullmatch(name)
         ),
-        RC: f'cd {shlex.quote(copy.workdir)} && exec "$@"\n',
+        RC: f'cd {shlex.quote(copy.workdir)} && export HISTFILE= LESSHISTFILE=- && exec "$@"\n',
     }
 
 

@@ -163,6 +163,7 @@ class Run:
         ranks: where the rank records lie. records: what is in them.
         plan: that it was submitted with, and the codes of the checks that were overridden. code: the user's, then.
         submitted: its submission; None where that was cut off before the scheduler was called.
+        redacted: SHA-256 that files had before secrets were taken out, as in a bundle; by it an order is known.
         marker: what its script left at its end. ended: what the scheduler said of that. cancelled: by whom.
     """
 
@@ -172,8 +173,8 @@ class Run:
     ended = _File(ENDED, JobState)
     cancelled = _File(CANCELLED, Cancelled)
 
-    def __init__(self, path: Path) -> None:
-        self.path, self.run_id = path, path.name
+    def __init__(self, path: Path, redacted: Mapping[str, str] | None = None) -> None:
+        self.path, self.run_id, self.redacted = path, path.name, redacted or {}
         self.logs, self.ranks = path / "logs", path / "ranks"
         self.records = Records(self.ranks)
         self._opened: tuple[int, int] | None = None
@@ -409,15 +410,18 @@ class Run:
             return None
         except (ValueError, RecursionError, msgspec.ValidationError):
             return None
-        if name in _ORDERS and seals.is_changed(name, content, seals.known_orders(self.run_id)):
+        if name in _ORDERS and self._is_changed(name, content, seals.known_orders(self.run_id)):
             raise self._changed(name)
         return value
+
+    def _is_changed(self, name: str, content: bytes, known: Iterable[str]) -> bool:
+        return seals.is_changed(name, self.redacted.get(name) or files.sha256(content), known)
 
     @property
     def changed_order(self) -> str:
         """The file of one of its orders that was changed since it was submitted; empty for none."""
         known, contents = seals.known_orders(self.run_id), ((name, self.content(name)) for name in _ORDERS)
-        return next((name for name, content in contents if content and seals.is_changed(name, content, known)), "")
+        return next((name for name, content in contents if content and self._is_changed(name, content, known)), "")
 
     def check_orders(self) -> None:
         """Of a run that was moved, too. Raises OSError: one of its orders was changed."""

@@ -36,7 +36,7 @@ def note_order(run_id: str, name: str, content: bytes) -> None:
     """Keep the hash of an order that is about to be written. Raises OSError."""
     files.make_closed(orders())
     with open(orders() / run_id, "a", encoding="ascii", opener=_private) as file:
-        file.write(_line(name, content))
+        file.write(_line(name, files.sha256(content)))
 
 
 def known_orders(run_id: str) -> list[str]:
@@ -46,15 +46,15 @@ def known_orders(run_id: str) -> list[str]:
     return []
 
 
-def is_changed(name: str, content: bytes, known: Iterable[str]) -> bool:
-    """Whether an order is none of the ``known_orders``; False where none of this name is known."""
+def is_changed(name: str, digest: str, known: Iterable[str]) -> bool:
+    """Whether an order of this SHA-256 is none of the ``known_orders``; False where none of this name is known."""
     of_name = [line for line in known if line.endswith(_line(name))]
-    return bool(of_name) and _line(name, content) not in of_name
+    return bool(of_name) and _line(name, digest) not in of_name
 
 
-def _line(name: str, content: bytes | None = None) -> str:
-    """As sha256sum(1) writes it; without ``content`` its end."""
-    return f"{'' if content is None else files.sha256(content)}  {name}\n"
+def _line(name: str, digest: str = "") -> str:
+    """As sha256sum(1) writes it; without ``digest`` its end."""
+    return f"{digest}  {name}\n"
 
 
 def _private(path: str, flags: int) -> int:

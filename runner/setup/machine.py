@@ -14,7 +14,7 @@ from runner.core import paths, process
 from runner.core.errors import RefusedError
 from runner.core.invocation import PROGRAM
 from runner.core.lock import locked
-from runner.core.paths import whole_parts
+from runner.core.ownership import whole_parts
 
 # Where the configuration of each scheduler's clients lies: slurm.conf(5), pbs.conf(8), lsf.conf(5).
 _SLURM = ("/etc/slurm/slurm.conf", "/etc/slurm-llnl/slurm.conf", "/run/slurm/conf/slurm.conf")

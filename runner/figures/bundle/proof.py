@@ -70,7 +70,7 @@ def proven_run(root: Path, redacted: dict[str, str]) -> BundledRun:
     Raises:
         NotProvenError: the records do not give the verdict that is there, or it is not ``measured``.
     """
-    run = Run(root)
+    run = Run(root, redacted)
     try:
         verdict = _judged(run, redacted)
         plan = run.needed_plan()

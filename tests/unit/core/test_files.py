@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from runner.cli.show_run import _print_diff
-from runner.core import files, package_directory, paths, process_identity
+from runner.core import files, ownership, package_directory, paths, process_identity
 from runner.core.errors import RefusedError, UsageError
 from runner.core.files import (
     UnusableFileError,
@@ -282,16 +282,20 @@ def test_what_is_made_in_a_guarded_block_is_closed_to_others(tmp_path: Path, mon
     }
     for name, place in places.items():
         monkeypatch.setenv(name, str(place))
+    monkeypatch.chdir(tmp_path / "open")
+    monkeypatch.setenv("PATH", ":/x:y")
     before = os.umask(0)
     try:
         with guarded():
             assert {name for name in places if name in os.environ} == {"TMP"}
+            assert os.environ["PATH"] == "/x"
             assert files.user_umask() == 0
             (tmp_path / "made").touch()
             with guarded():  # of another call, which ends before
                 pass
             assert (os.umask(0o022), set(places) & set(os.environ)) == (0o022, {"TMP"})
         assert {name: os.environ[name] for name in places} == {name: str(place) for name, place in places.items()}
+        assert os.environ["PATH"] == ":/x:y"
         assert os.umask(0) == 0
     finally:
         os.umask(before)
@@ -304,4 +308,4 @@ def test_the_working_directory_counts_in_a_list_of_paths_where_others_cannot_put
     monkeypatch.chdir(tmp_path)
     for mode, here in ((0o755, f"{tmp_path}:"), (0o1777, "")):
         tmp_path.chmod(mode)
-        assert paths.whole_parts(":/x") == f"{here}/x"
+        assert ownership.whole_parts(":/x") == f"{here}/x"

@@ -57,7 +57,10 @@ def test_no_variable_of_ours_but_proxies_and_the_programs_own_goes_along(name: s
 
 def test_files_hold_the_images_variables_and_the_proxies(tmp_path: Path) -> None:
     files = writable_root.tool_files(COPY, OURS)
-    assert files["environment"] == "HOME=/root\nTERM=xterm\nPLAIN=1\nNO_PROXY=here\nhttps_proxy=http://me:pw@p:1\n"
+    assert (
+        files["environment"]
+        == "HOME=/root\nTERM=xterm\nHISTFILE=\nLESSHISTFILE=-\nPLAIN=1\nNO_PROXY=here\nhttps_proxy=http://me:pw@p:1\n"
+    )
 
     def of_shell(script: str) -> str:
         command = ["sh", "-c", script, str(tmp_path / "first")]
@@ -67,10 +70,11 @@ def test_files_hold_the_images_variables_and_the_proxies(tmp_path: Path) -> None
     (tmp_path / "first").write_text(files["environment.sh"])
     again = of_shell('. "$0"; printf %s "$HARD"').replace('"', '\\"')  # Apptainer does this
     assert of_shell(f'printf %s "{again}"') == COPY.environment["HARD"]
-    assert shlex.split(files["rc"]) == ["cd", "/work $x", "&&", "exec", "$@"]
+    no_history = ["export", "HISTFILE=", "LESSHISTFILE=-", "&&"]
+    assert shlex.split(files["rc"]) == ["cd", "/work $x", "&&", *no_history, "exec", "$@"]
     # Apptainer reads the file outside of the container, and names come from the image: none is code for a shell.
     hostile = Copy(Path("/c"), "/", {"X;touch /tmp/planted;Y": "1", "A b": "1", "$(id)": "1", "GOOD_1": "1"})
-    assert writable_root.tool_files(hostile, {})["environment.sh"] == "GOOD_1=1\n"
+    assert writable_root.tool_files(hostile, {})["environment.sh"] == "HISTFILE=''\nLESSHISTFILE=-\nGOOD_1=1\n"
 
 
 def test_a_program_is_used_by_what_its_version_has_and_refused_where_it_is_not_here(

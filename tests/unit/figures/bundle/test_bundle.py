@@ -18,6 +18,7 @@ from runner.figures.bundle.bag import files_of
 from runner.figures.bundle.making import redacted_json, redacted_text, secrets_of
 from runner.figures.bundle.proof import InBundle, difference
 from runner.jobs.directory import Run
+from runner.jobs.seals import note_order
 from runner.model.verdict import Verdict
 from runner.render import quote
 from tests.support.bundles import members_of
@@ -108,6 +109,7 @@ def test_no_secret_leaves_the_machine_and_what_was_redacted_is_named(case: str, 
     (run.path / "logs" / "batch.err").write_text(f"step: {value} planted-5ec4e7-argument\n")
     (run.path / "code.diff").write_text("my work")
     keep_verdict(run)
+    note_order(run.run_id, "plan.json", run.content("plan.json"))  # as it is where it was submitted
     file = tmp_path / "b.tar"
     call("export", str(run.path), "--bundle", str(file))
     for member, content in members_of(file).items():
