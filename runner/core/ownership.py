@@ -233,8 +233,12 @@ def owner_of(status: os.stat_result) -> int:
 
 def _outside(user: int) -> int:
     """The id that a user has outside this user namespace; its own where there is none. Raises OSError, ValueError."""
-    ranges = (map(int, line.split()) for line in Path("/proc/self/uid_map").read_bytes().splitlines())
-    return next((outer + user - first for first, outer, count in ranges if first <= user < first + count), user)
+    return next((outer + user - first for first, outer, count in _ranges() if first <= user < first + count), user)
+
+
+def _ranges() -> list[tuple[int, ...]]:
+    """Of ids in this user namespace: the first here, and outside, and how many (user_namespaces(7))."""
+    return [tuple(map(int, line.split())) for line in Path("/proc/self/uid_map").read_bytes().splitlines()]
 
 
 def is_strangers(status: os.stat_result, above: os.stat_result, *, by_place: bool) -> bool:
@@ -336,8 +340,7 @@ def unmapped_user() -> int | None:
     """
     with suppress(OSError, ValueError):
         unknown = int(Path("/proc/sys/kernel/overflowuid").read_bytes())
-        known = [tuple(map(int, line.split())) for line in Path("/proc/self/uid_map").read_bytes().splitlines()]
-        if not any(first <= unknown < first + count for first, _, count in known):
+        if not any(first <= unknown < first + count for first, _, count in _ranges()):
             return unknown
     return None
 

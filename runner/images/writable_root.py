@@ -221,7 +221,7 @@ def tool_environment(tool: Tool, copy: Copy, ours: Mapping[str, str]) -> dict[st
 
 def tool_files(copy: Copy, ours: Mapping[str, str]) -> dict[str, str]:
     """Files that the programs want in the work directory: name -> content."""
-    inside = {**_NO_HISTORY, **copy.environment}
+    inside, history = {**_NO_HISTORY, **copy.environment}, " ".join(map("=".join, _NO_HISTORY.items()))
     variables = {"HOME": "/root", "TERM": ours.get("TERM", "dumb"), **inside, **_proxies(ours)}
     # The command itself, not the image's entry point: a banner has no place in an edit.
     return {
@@ -230,7 +230,7 @@ def tool_files(copy: Copy, ours: Mapping[str, str]) -> dict[str, str]:
         SHELL_ENVIRONMENT: "".join(
             f"{name}={_twice(value)}\n" for name, value in inside.items() if _NAME.fullmatch(name)
         ),
-        RC: f'cd {shlex.quote(copy.workdir)} && export HISTFILE= LESSHISTFILE=- && exec "$@"\n',
+        RC: f'cd {shlex.quote(copy.workdir)} && export {history} && exec "$@"\n',
     }
 
 

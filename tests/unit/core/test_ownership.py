@@ -24,6 +24,8 @@ def test_a_strangers_file_system_is_the_strangers_whatever_it_says(
     owner_of: Callable[[os.stat_result], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With ``user_allow_other`` in fuse.conf, all see it, and it shows any owner and mode."""
+    for module in (ownership, places):
+        monkeypatch.setattr(module, "_believed", set())
     mounts, opened, read_bytes = MOUNTS % os.geteuid(), open, Path.read_bytes
     monkeypatch.setattr(Path, "read_bytes", lambda path: mounts if path.name == "mountinfo" else read_bytes(path))
     monkeypatch.setattr(

@@ -12,6 +12,8 @@ import stat
 from contextlib import suppress
 from typing import AbstractSet, Iterable, Iterator
 
+_believed: set[int] = set()  # devices of file systems that no stranger has mounted, nor can take away
+
 
 def safe_places(bases: Iterable[str]) -> Iterator[str]:
     """The directories in which no other user can replace what is made there, by their real paths: links of others may
@@ -62,8 +64,8 @@ def is_others(path: str, *, image: bool) -> bool:
                     return False
                 os.makedirs(path, 0o700)
             about = os.lstat(each)
-            is_strangers = owner_of(about) not in users and owner_of(about) >= first
-            if is_strangers and (is_open or owner_of(about) != about.st_uid):
+            owner = owner_of(about)
+            if owner not in users and owner >= first and (is_open or owner != about.st_uid):
                 return True
             if is_open and not above.st_mode & stat.S_ISVTX:
                 return True
@@ -161,7 +163,7 @@ def trusted_names() -> tuple[set[int], set[int]]:
 
 def owner_of(about: os.stat_result) -> int:
     """Whose it is; of a stranger's FUSE file system he who mounted it, as that says what he likes of owners."""
-    if os.major(about.st_dev):
+    if os.major(about.st_dev) or about.st_dev in _believed:
         return about.st_uid
     device = b"%d:%d" % (os.major(about.st_dev), os.minor(about.st_dev))
     with suppress(OSError, ValueError, IndexError), open("/proc/self/mountinfo", "rb") as mounts:
@@ -170,23 +172,28 @@ def owner_of(about: os.stat_result) -> int:
             if its.split()[2] == device and kind.startswith(b"fuse"):
                 mounter = int(kind.partition(b"user_id=")[2].split(b",")[0])
                 own = {os.geteuid(), _outside(os.geteuid()), *trusted_names()[0]}
-                return about.st_uid if mounter < first_of_people() or mounter in own else mounter
+                if mounter >= first_of_people() and mounter not in own:
+                    return mounter
+    _believed.add(about.st_dev)
     return about.st_uid
 
 
 def _outside(user: int) -> int:
     """The id that a user has outside this user namespace. Raises OSError, ValueError."""
+    return next((outer + user - first for first, outer, count in _ranges() if first <= user < first + count), user)
+
+
+def _ranges() -> list[tuple[int, ...]]:
+    """Of ids in this user namespace: the first here, and outside, and how many (user_namespaces(7))."""
     with open("/proc/self/uid_map", "rb") as known:
-        ranges = [tuple(map(int, line.split())) for line in known]
-    return next((outer + user - first for first, outer, count in ranges if first <= user < first + count), user)
+        return [tuple(map(int, line.split())) for line in known]
 
 
 def unmapped_user() -> int | None:
     """The id that all users have whom a container's user namespace does not know, root among them; None without one."""
     with suppress(OSError, ValueError):
-        with open("/proc/sys/kernel/overflowuid", "rb") as file, open("/proc/self/uid_map", "rb") as known:
+        with open("/proc/sys/kernel/overflowuid", "rb") as file:
             unknown = int(file.read())
-            ranges = [tuple(map(int, line.split())) for line in known]
-        if not any(first <= unknown < first + count for first, _, count in ranges):
+        if not any(first <= unknown < first + count for first, _, count in _ranges()):
             return unknown
     return None
