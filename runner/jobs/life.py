@@ -206,11 +206,12 @@ def _verdict(run: Run, evidence: Evidence | ScriptEnd) -> Verdict:
 
         return judge_script(cast("ScriptEnd", evidence))
     evidence = cast("Evidence", evidence)
+    from runner.jobs.redaction import without_secrets
     from runner.jobs.verdict import judge
 
     if evidence.has_older_records:  # by whose rules no verdict is made any more
         return Verdict("not-proven", ("its records are of an older version",))
-    return judge(evidence)
+    return without_secrets(judge(evidence), run)
 
 
 def judged_anew(run: Run, stored: Verdict) -> Verdict:

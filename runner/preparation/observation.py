@@ -96,6 +96,7 @@ def observe(
         environment_fix=fix,
         program_problem=unstarted,
         program_fix=start_fix,
+        open_directory=_open_directory(request),
         modules=() if on_this_machine or facts.is_container else _modules_of_shell(),
         plugin_problem=plugin_problem,
         plugin_fix=plugin_fix,
@@ -113,6 +114,12 @@ def observe(
         named_paths=named_paths(request.program),
         unused_environment=_unused_environment(request) if facts.is_container else "",
     )
+
+
+def _open_directory(request: Request) -> str:
+    """The directory that the user's program starts in, where all may write to it; of a copy they may not."""
+    place = request.mounted_directory
+    return place if place is not None and ownership.is_open(Path(place)) else ""
 
 
 def named_paths(program: Sequence[str]) -> tuple[str, ...]:

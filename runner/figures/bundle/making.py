@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from runner.core import files
 from runner.core.errors import NotProvenError, UsageError
 from runner.core.files import sha256
-from runner.core.hide import REDACTED, hidden_command, hidden_value, is_secret, redacted
 from runner.core.paths import check_output
 from runner.figures.bundle import bag, signature
 from runner.figures.bundle.bag import files_of
@@ -28,85 +26,10 @@ from runner.figures.bundle.proof import (
     proven_study,
 )
 from runner.jobs.directory import VERDICT, Run
+from runner.jobs.redaction import redacted_file, secrets_of
 from runner.model.figure import OfStudy, figure_of
 from runner.model.output import Bundle, BundledRun, MadeBundle
-from runner.model.plan import Plan
 from runner.model.study import Span
-from runner.render import quote_always
-
-_LEAST_LENGTH = 6  # of a value that is looked for everywhere: a shorter one is part of other words
-_COMMANDS = frozenset(("program", "argv", "arguments"))
-# Of records: what tells one job step from another. It is no key to anything once the job is over.
-_NO_SECRET = frozenset(("token",))
-
-
-def secrets_of(plan: Plan, least: int = _LEAST_LENGTH) -> tuple[str, ...]:
-    """Values of the job's secret variables and arguments, also as scripts and JSON quote them; the longest first.
-    ``least``: characters of the shortest.
-    """
-    values = [value for name, value in plan.env if is_secret(name, value)]
-    values += [
-        word.removeprefix(before)  # all of it, or what follows --api-key=
-        for word, shown in zip(plan.program, hidden_command(plan.program), strict=True)
-        if shown.endswith(REDACTED) and word.startswith(before := shown.removesuffix(REDACTED))
-    ]
-    forms = {form for value in values for form in (value, *value.splitlines(), *_quoted(value))}
-    return tuple(sorted({form for form in forms if len(form) >= least}, key=len, reverse=True))
-
-
-def redacted_text(text: str, secrets: Iterable[str]) -> str:
-    """A script or log without secrets."""
-    return redacted(_without(text, secrets))[0]
-
-
-def _without(text: str, secrets: Iterable[str]) -> str:
-    for secret in secrets:
-        text = text.replace(secret, REDACTED)
-    return text
-
-
-def redacted_json(value: Any, secrets: Sequence[str], key: str = "") -> Any:
-    """A JSON value without secrets: by the names of keys and variables, and by its form."""
-    if isinstance(value, dict):
-        return {name: _by_name(name, each, secrets) for name, each in value.items()}
-    if isinstance(value, list):
-        if key in _COMMANDS and all(isinstance(each, str) for each in value):
-            return [hidden_value(_without(each, secrets)) for each in hidden_command(value)]
-        if len(value) == 2 and isinstance(value[0], str):
-            return [value[0], _by_name(value[0], value[1], secrets)]
-        return [redacted_json(each, secrets) for each in value]
-    return hidden_value(_without(value, secrets)) if isinstance(value, str) else value
-
-
-def redacted_file(name: str, content: bytes, secrets: Sequence[str]) -> bytes:
-    """A file of a run directory without secrets; the same bytes where it has none. JSON that is none is text."""
-    text = content.decode("utf-8", "surrogateescape")
-    if name.endswith(".json"):
-        try:
-            value = json.loads(text)
-            clean = redacted_json(value, secrets)
-        except (ValueError, RecursionError):
-            pass
-        else:
-            return content if clean == value else (json.dumps(clean, indent=2) + "\n").encode("ascii")
-    clean = redacted_text(text, secrets)
-    return content if clean == text else clean.encode("utf-8", "surrogateescape")
-
-
-def _quoted(value: str) -> Iterator[str]:
-    """A value as it stands between quotes: in the job's script, in a command that a shell or Python shows, in JSON."""
-    yield quote_always(value)[1:-1]
-    yield shlex.quote(value)[1:-1] if shlex.quote(value) != value else value
-    yield repr(value)[1:-1]
-    yield json.dumps(value)[1:-1]
-    yield json.dumps(value, ensure_ascii=False)[1:-1]
-
-
-def _by_name(name: str, value: Any, secrets: Sequence[str]) -> Any:
-    if isinstance(value, str) and value and name not in _NO_SECRET and is_secret(name, value):
-        return REDACTED
-    return redacted_json(value, secrets, name)
-
 
 TOP = "gpu-runner-bundle"
 ABOUT = "bundle.json"
@@ -145,7 +68,7 @@ def make(runs: Sequence[Run], file: Path, key: Path | None = None, study: StudyT
         check_different(data / RUNS / run.run for run in bundled)
         together, of_figures = None, OfStudy()
         if study is not None:
-            secrets = sorted({each for run in runs for each in secrets_of(run.needed_plan())}, key=len, reverse=True)
+            secrets = sorted({each for run in runs for each in secrets_of(run)}, key=len, reverse=True)
             (data / STUDY).write_bytes(redacted_file(STUDY, study.question, secrets))
             if study.log is not None:
                 (data / LOG).write_bytes(study.log)
@@ -194,7 +117,7 @@ def _copied(run: Run, data: Path) -> BundledRun:
         raise UsageError(
             "a run directory of this name cannot be in a bundle", where=str(run.path), fix="give it its id"
         )
-    secrets = secrets_of(run.needed_plan())
+    secrets = secrets_of(run)
     redacted: dict[str, str] = {}
     for name, content in files_of(run.path):
         clean = redacted_file(name, content, secrets)

@@ -19,7 +19,6 @@ from runner.core.errors import RunnerError
 from runner.core.hide import hidden_value
 from runner.core.text import counted, first_of, gpus_text
 from runner.expectation.alarm import compare
-from runner.figures.bundle.making import redacted_text, secrets_of
 from runner.figures.report.summary import citation, highlights
 from runner.figures.tables import curve, main_settings, unit_of
 from runner.jobs import expected as inputs
@@ -30,6 +29,7 @@ from runner.jobs.comparison import Ran, batch_of, ran_with, unlike
 from runner.jobs.directory import SCRIPT, Run, Studies
 from runner.jobs.expected import OneGpu, signs_of
 from runner.jobs.facts import run_facts
+from runner.jobs.redaction import redacted_text, secrets_of
 from runner.model.expectation import Comparison
 from runner.model.figure import OWN_OF_A_POINT, OfStudy, figure_keys, in_words, shared_doubts
 from runner.model.plan import PlanRecord
@@ -293,8 +293,8 @@ def _script(run: Run) -> str:
             size, raw = os.fstat(file.fileno()).st_size, file.read(_MOST_SCRIPT + _UNSHOWN)
     except OSError:
         return ""
-    secrets = secrets_of(plan, _SHORTEST_SECRET) if (plan := run.plan) else ()
-    shown = redacted_text(raw.decode("utf-8", "backslashreplace"), secrets)
+    shown = redacted_text(raw.decode("utf-8", "surrogateescape"), secrets_of(run, _SHORTEST_SECRET))
+    shown = shown.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
     if size > len(raw):  # what is hidden makes the text shorter
         shown = shown[:-_UNSHOWN]
     return shown if size <= _MOST_SCRIPT else f"{shown[:_MOST_SCRIPT]}\n... ({size} bytes in all)\n"

@@ -116,7 +116,7 @@ def _is_left_behind(name: str) -> bool:
 def _directory(directory: Path) -> Iterator[None]:
     """The directory exists in the block; one that was made for it goes if the block fails."""
     is_new = not directory.exists()
-    directory.mkdir(parents=True, exist_ok=True)
+    files.make_closed(directory)  # it quotes logs, which are closed, too
     try:
         yield
     except BaseException:

@@ -46,6 +46,14 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def test_no_program_starts_where_all_may_write(directory: Path) -> None:
+    directory.chmod(0o1777)
+    ((what, _),) = codes(prepared(directory, "python3", "run.py"), "open-directory")
+    assert f"starts in {directory}" in what
+    directory.chmod(0o755)
+    assert not codes(prepared(directory, "python3", "run.py"), "open-directory")
+
+
 @pytest.mark.parametrize(
     ("words", "fix"),
     [
