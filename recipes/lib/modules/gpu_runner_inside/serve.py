@@ -32,7 +32,7 @@ from typing import Any, Container
 
 from gpu_runner_inside.hold import PATIENCE_S, hold
 from gpu_runner_inside.launcher.network import free_port, is_loopback, resolve
-from gpu_runner_inside.launcher.places import first_of_people, safe_places, trusted_names, unmapped_user
+from gpu_runner_inside.launcher.places import first_of_people, owner_of, safe_places, trusted_names, unmapped_user
 
 _POLL_S = 0.5
 _LONGEST_PLACE = 107 - len("/serve-12345678/kernel-12345678-1234-1234-1234-123456789012-ipc-99")
@@ -102,23 +102,24 @@ def _of_strangers(path: str) -> str:
     users, groups, of_all = _trusted()
     here, unknown, first = os.path.realpath("."), unmapped_user(), first_of_people()
     is_team = os.access(here, os.W_OK) and f"{path}/".startswith(f"{here}/")
-    below: os.stat_result | None = None
+    below: int | None = None
     while path != here:
         about, above = os.lstat(path), os.lstat(os.path.dirname(path))
+        owner = owner_of(about)
         of_login = about.st_mode & stat.S_IWGRP and about.st_gid in of_all and about.st_uid != os.geteuid()
         is_open = about.st_mode & stat.S_IWOTH or of_login
-        takes_none = about.st_mode & stat.S_ISVTX and below is not None and below.st_uid in users
+        takes_none = about.st_mode & stat.S_ISVTX and below in users
         if is_open and not takes_none:
             return f"others may write to {path}"
         of_group = {about.st_gid, *((above.st_gid,) if above.st_mode & stat.S_IWGRP else ())}
-        is_known = about.st_uid in users or (about.st_uid == unknown and (is_team or below is not None))
+        is_known = owner in users or (owner == unknown and (is_team or below is not None))
         is_others = above.st_gid not in groups and above.st_gid >= first and above.st_uid != os.geteuid()
         is_given = above.st_mode & stat.S_IWGRP and is_others
         if not is_known and (about.st_mode & stat.S_IWOTH or is_given or groups.isdisjoint(of_group)):
-            return f"{path} is user {about.st_uid}'s"
+            return f"{path} is user {owner}'s"
         if path == "/":
             break
-        path, below = os.path.dirname(path), about
+        path, below = os.path.dirname(path), owner
     return ""
 
 
