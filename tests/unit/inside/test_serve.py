@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from gpu_runner_inside.serve import Server
+from gpu_runner_inside.serve import Server, _check
 
 from runner.jobs.service import program_inside
 from tests.support.tunnels import SERVER
@@ -88,6 +88,16 @@ def test_kernels_import_nothing_from_where_others_may_write(starter: str, tmp_pa
     own = json.loads(out)
     assert [word in ("runs", "ipykernel_launcher") for word in own].count(True) == 2 and not {"-m", "-um"} & {*own}
     assert own[0] == str(tmp_path / "own")
+
+
+def test_no_kernel_starts_in_a_strangers_fuse_file_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which may say that all in it is this user's."""
+    its = os.stat(tmp_path)
+    monkeypatch.setattr("gpu_runner_inside.serve.owner_of", lambda at: 4711 if os.path.samestat(at, its) else at.st_uid)
+    handle = os.open(tmp_path, os.O_PATH)
+    with pytest.raises(RuntimeError, match=f"as {tmp_path} is user 4711's"):
+        _check(handle)
+    os.close(handle)
 
 
 def test_no_tunnel_leads_to_a_loopback_address_of_the_login_node(
