@@ -92,7 +92,7 @@ def test_kernels_import_nothing_from_where_others_may_write(starter: str, tmp_pa
 
 def test_no_kernel_starts_in_a_strangers_fuse_file_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Which may say that all in it is this user's."""
-    its = os.stat(tmp_path)
+    its = tmp_path.stat()
     monkeypatch.setattr("gpu_runner_inside.serve.owner_of", lambda at: 4711 if os.path.samestat(at, its) else at.st_uid)
     handle = os.open(tmp_path, os.O_PATH)
     with pytest.raises(RuntimeError, match=f"as {tmp_path} is user 4711's"):
