@@ -7,12 +7,14 @@ import os
 import re
 import shlex
 import stat
+import struct
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
 TRUSTS = "RUNNER_TRUST=NAME,... trusts accounts of the site"  # the end of a fix (exchangeable_by)
 _MOST_ON_THE_WAY = 1000  # names: links may lead in circles
+_GROUP = 0x08  # the tag of an ACL's entry for a named group (linux/posix_acl.h)
 _believed = set[int]()  # devices of file systems that no stranger has mounted, nor can take away
 
 
@@ -152,7 +154,7 @@ def may_be_strangers(path: Path) -> bool:
 def _may_be_strangers(place: Path) -> bool:
     """The same of one place, which is looked at once: it may come and go. Raises OSError."""
     with suppress(FileNotFoundError, NotADirectoryError):
-        above = place.parent.stat()
+        above = status_of(place.parent)
         try:
             status = place.lstat()
         except FileNotFoundError:
@@ -169,9 +171,23 @@ def is_put_by_stranger(status: os.stat_result, above: os.stat_result) -> bool:
 def is_open(path: Path) -> bool:
     """Whether it is a directory that all may write to."""
     with suppress(OSError):
-        status = path.stat()
+        status = status_of(path)
         return stat.S_ISDIR(status.st_mode) and others_may_write(status)
     return False
+
+
+def status_of(place: Path, *, follow: bool = True) -> os.stat_result:
+    """What it is. All may write to it by its mode, too, where an ACL lets a group that all may have (acl(5)), but for a
+    directory of this user's. Raises OSError.
+    """
+    status = place.stat() if follow else place.lstat()
+    # Of an ACL the mode's group has the mask: what anybody it names may do at most.
+    if stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_IWGRP and owner_of(status) != os.geteuid():
+        with suppress(OSError):
+            entries = struct.iter_unpack("<HHI", os.getxattr(place, "system.posix_acl_access")[4:])
+            if any(tag == _GROUP and may & 0o2 and _all_may_have(group) for tag, may, group in entries):
+                return os.stat_result((status.st_mode | stat.S_IWOTH, *status[1:]))
+    return status
 
 
 def others_may_write(status: os.stat_result) -> bool:
@@ -180,11 +196,14 @@ def others_may_write(status: os.stat_result) -> bool:
 
 
 def _all_may_write(status: os.stat_result) -> bool:
-    """Or those of the login's group, or of Debian's ``users``; not of one that is this user's alone: it has the same
-    name (useradd(8)).
+    mode = status.st_mode
+    return bool(mode & stat.S_IWOTH) or bool(mode & stat.S_IWGRP and _all_may_have(status.st_gid))
+
+
+def _all_may_have(group: int) -> bool:
+    """Whether it is the login's group, or Debian's ``users``; not one that is this user's alone: it has the same name
+    (useradd(8)).
     """
-    if status.st_mode & stat.S_IWOTH or not status.st_mode & stat.S_IWGRP:
-        return bool(status.st_mode & stat.S_IWOTH)
     import grp
     import pwd
 
@@ -192,18 +211,18 @@ def _all_may_write(status: os.stat_result) -> bool:
     with suppress(KeyError):
         mine, user = of_login, pwd.getpwuid(os.geteuid())
         of_login = {user.pw_gid}  # also where newgrp(1) took it away
-        name = grp.getgrgid(status.st_gid).gr_name
+        name = grp.getgrgid(group).gr_name
         if name == user.pw_name:
             return False
         if name == "users":
             of_login |= mine
-    return status.st_gid in of_login - _trusted()[2]
+    return group in of_login - _trusted()[2]
 
 
 def _looked_at(place: Path) -> tuple[os.stat_result, os.stat_result] | None:
     """What it is, no link followed, and what the directory above it is; None where it is not there. Raises OSError."""
     with suppress(FileNotFoundError, NotADirectoryError):
-        return place.lstat(), place.parent.lstat()
+        return status_of(place, follow=False), status_of(place.parent, follow=False)
     return None
 
 
@@ -285,7 +304,7 @@ def real_path(path: Path) -> Path:
     way = _way(path, read)
     for at, user in users.items():
         # Root is unmapped in a container of an ordinary user, and so are strangers.
-        if not is_trusted(user) and (user != unmapped_user() or others_may_write(at.parent.stat())):
+        if not is_trusted(user) and (user != unmapped_user() or is_open(at.parent)):
             raise PermissionError(errno.EACCES, "this is another user's link", str(at))
     if len(way) == _MOST_ON_THE_WAY:
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import shlex
 import stat
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
@@ -94,13 +95,19 @@ def parse(raw: bytes, kind: type[T], name: str) -> T:
 
 
 def read(path: Path) -> Document:
-    """Read one YAML document from ``path``. Raises UsageError: the file is missing, unreadable or no YAML."""
+    """Read one YAML document from ``path``. Raises UsageError: the file is missing, unreadable or no YAML, or all may
+    write to it.
+    """
     try:
         # At once, also of a pipe without a writer, which open(2) would wait for.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
         with os.fdopen(descriptor, "rb") as file:
-            if stat.S_ISFIFO(os.fstat(file.fileno()).st_mode):
+            mode = os.fstat(file.fileno()).st_mode
+            if stat.S_ISFIFO(mode):
                 raise UsageError("a pipe is no file to read", where=str(path), fix="put a file in its place")
+            if stat.S_ISREG(mode) and mode & stat.S_IWOTH:
+                what = "all may write to this file, and it says what runs as you"
+                raise UsageError(what, where=str(path), fix=f"chmod o-w {shlex.quote(str(path))}")
             raw = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
         raise UsageError("no such file", where=str(path)) from None

@@ -237,7 +237,7 @@ def beside(root: Path, name: str) -> Path:
     shared = root.parent / name
     is_there = os.path.lexists(shared)
     with suppress(FileNotFoundError):
-        if not is_there and ownership.others_may_write(root.parent.stat()):
+        if not is_there and ownership.is_open(root.parent):
             return root / name
     return root / name if ownership.exchangeable_by(shared, new=not is_there) else shared
 

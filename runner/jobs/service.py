@@ -78,7 +78,7 @@ def program_of(kind: Kind, words: Sequence[str], request: Request, site: Site, *
 
 def check_kernels(directory: Path) -> None:
     """Raises UsageError: what kernels import would be of others."""
-    whose, is_open = ownership.exchangeable_by(directory, used=True), ownership.others_may_write(directory.stat())
+    whose, is_open = ownership.exchangeable_by(directory, used=True), ownership.is_open(directory)
     if whose or is_open:
         what = f"kernels would run modules of others there ({whose or 'all may write to it'})"
         closed = f"or close it: chmod o-w {shlex.quote(str(directory))}"

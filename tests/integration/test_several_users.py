@@ -5,6 +5,7 @@ import json
 import os
 import pwd
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
@@ -1263,6 +1264,14 @@ def test_a_place_of_the_logins_group_is_one_of_all(mode: int, place: Path, monke
         monkeypatch.delenv("RUNNER_CONFIG")
     assert "modules of others" in outcome_as(ALICE, check_kernels, group_place, groups=(GROUP,)).what
     assert run_as(ALICE, environments.beside, group_place / "x", ".conda", groups=(GROUP,)) == group_place / "x/.conda"
+    # By an ACL, as of `setfacl -m g:GROUP:rwx`: tag, permissions and id of each entry.
+    os.chown(group_place, 0, 0)
+    entries = ((0x01, 7, -1), (0x04, 5, -1), (0x08, 7, GROUP), (0x10, 7, -1), (0x20, 5, -1))
+    acl = struct.pack("<I", 2) + b"".join(struct.pack("<HHi", *entry) for entry in entries)
+    os.setxattr(group_place, "system.posix_acl_access", acl)
+    assert "could be another user's" in outcome_as(ALICE, paths.state_dir, groups=(GROUP,)).what
+    monkeypatch.setenv("RUNNER_TRUST", f"@{GROUP}")
+    assert run_as(ALICE, paths.state_dir, groups=(GROUP,)) == group_place
 
 
 def test_a_logins_group_that_is_trusted_by_its_name_is_a_projects(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

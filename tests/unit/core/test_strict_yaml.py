@@ -106,8 +106,13 @@ def test_an_alias_bomb_is_refused_before_it_goes_off() -> None:
     assert time.monotonic() - began < 5
 
 
-@pytest.mark.parametrize(("name", "says"), [("none", "no such file"), ("", "cannot be read"), ("pipe", "a pipe is no")])
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [("none", "no such file"), ("", "cannot be read"), ("pipe", "a pipe is no"), ("open", "all may write")],
+)
 def test_what_is_no_file_is_refused_at_once(tmp_path: Path, name: str, says: str) -> None:
     os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "open").touch()
+    (tmp_path / "open").chmod(0o666)
     with pytest.raises(UsageError, match=says):
         load(tmp_path / name, Outer)
