@@ -12,7 +12,7 @@ enroot_data() {
 # those above it and the links on the way, or they are the system's (login.defs), of a user whom RUNNER_TRUST names, or of
 # a project (others may write neither there nor above it, and it has a group of the user's that is none of the system's,
 # or the place above gives it one). All may write, too, where the login's group may, unless it is the user's alone, or
-# that of Debian's `users`. RUNNER_TRUST makes one a project's (@GROUP). In a container of an ordinary user, root and
+# that of Debian's `users`; to the user's own, where a group may that he is not in. RUNNER_TRUST makes one a project's (@GROUP). In a container of an ordinary user, root and
 # strangers look the same.
 is_own() {
   local at first count above everybody login rest target unknown=0 system
@@ -41,7 +41,8 @@ is_own() {
       [ "$at" != "$everybody" ] || all+=(-o -group "$at")
       [ "$at" = "$login" ] || [ "$at" -lt "$system" ] || project+=(-o -group "$at")
     done
-    open+=(-o -perm -0020 ! -user "$(id -u)" '(' -name '' "${all[@]}" ')' ! '(' -name '' "${project[@]}" ')')
+    open+=(-o -perm -0020 '(' -name '' "${all[@]}" -o -user "$(id -u)" -gid "+$((system - 1))" ! -group "$login" ')'
+      ! '(' -name '' "${project[@]}" ')')
   fi
   # One of another group may have moved it there from where all get the group.
   given=(-perm -0020 -gid "+$((system - 1))" ! -user "$(id -u)" ! '(' -name '' "${project[@]}" ')')

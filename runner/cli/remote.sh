@@ -40,7 +40,8 @@ if login=$(id -g "$(id -un 2>/dev/null)" 2>/dev/null); then # `id -g` may be of 
         [ "$each" != "$everybody" ] || all="$all -o -group $each"
         [ "$each" = "$login" ] || [ "$each" -lt "$first" ] || groups="$groups -o -group $each"
     done
-    open="$open -o -perm -g=w ! -user $own ( -name . $all ) ! ( -name . $groups )"
+    all="$all -o -user $own -gid +$((first - 1)) ! -group $login"
+    open="$open -o -perm -g=w ( -name / $all ) ! ( -name / $groups )"
 fi
 # One of another group may have moved it there.
 given="-perm -g=w -gid +$((first - 1)) ! -user $own ! ( -name / $groups )"

@@ -40,10 +40,10 @@ def closed_to_others(path: Path, *, own: bool = True) -> Path | None:
 def exchangeable_by(directory: Path, *, new: bool = False, used: bool = False) -> str:
     """Whose directory it is, or one above it or a link on the way there, in words, where another user could exchange
     what this one makes there, or lead it elsewhere; else empty. Who may write by the group, the owner trusts, but for
-    the login's group in a directory that is not this user's: who has that may be anybody, and it counts as all. Trusted
-    are root, accounts of the system, and those that RUNNER_TRUST names; of a directory above that others may not write
-    to, also the owner where it is of a group that this user was put into (a project's; who has the same login group may
-    be anybody), and not where all may write: it may come from a place that gives its group away. That holds of
+    the login's group: who has that may be anybody, and it counts as all (``others_may_write``). Trusted are root,
+    accounts of the system, and those that RUNNER_TRUST names; of a directory above that others may not write to, also
+    the owner where it is of a group that this user was put into (a project's; who has the same login group may be
+    anybody), and not where all may write: it may come from a place that gives its group away. That holds of
     ``directory``, too, where it is only ``used``, as a file. What is not there, another user may have taken away for
     this moment, unless it is ``new``: then it will be this user's, who asks again once it is.
     """
@@ -89,7 +89,7 @@ def open_to(status: os.stat_result) -> str:
     group = f"{status.st_gid}"
     with suppress(KeyError):
         group = grp.getgrgid(status.st_gid).gr_name
-    return f"your login's group's ({group}) to write to, who may be anybody"
+    return f"its group's ({group}) to write to, who may be anybody"
 
 
 def user_of(whose: str) -> str:
@@ -112,14 +112,15 @@ def way_out(directory: Path, whose: str) -> str:
         return "make it yourself, first"
     if user := user_of(whose):
         return f"RUNNER_TRUST={user}, if you trust {_name_of(int(user))}"
-    if group := re.search(
-        r"your login's group's \((.*?)\) to write to, who may be anybody( \(no sticky bit\))?\Z", whose
-    ):
-        return f"RUNNER_TRUST={shlex.quote(f'@{group[1]}')} trusts them"
-    if not whose.endswith("(no sticky bit)"):
-        return "a directory in it will do"
-    place = re.match(r"(?:below|behind) (/.*), which is ", whose)
-    return f"or its owner closes it: chmod +t {shlex.quote(place[1] if place else str(directory))}"
+    above = re.match(r"(?:below|behind) (/.*), which is ", whose)
+    place = shlex.quote(above[1] if above else str(directory))
+    if group := re.search(r"its group's \((.*?)\) to write to, who may be anybody( \(no sticky bit\))?\Z", whose):
+        return f"chmod g-w {place}, if it is yours; RUNNER_TRUST={shlex.quote(f'@{group[1]}')} trusts them"
+    return (
+        f"or its owner closes it: chmod +t {place}"
+        if whose.endswith("(no sticky bit)")
+        else "a directory in it will do"
+    )
 
 
 def of_file(path: Path) -> tuple[str, str]:
@@ -178,7 +179,7 @@ def is_open(path: Path) -> bool:
 
 def status_of(place: Path, *, follow: bool = True) -> os.stat_result:
     """What it is. All may write to it by its mode, too, where an ACL lets a group that all may have (acl(5)), but for a
-    directory of this user's. Raises OSError.
+    directory of this user's, who let them. Raises OSError.
     """
     status = place.stat() if follow else place.lstat()
     # Of an ACL the mode's group has the mask: what anybody it names may do at most.
@@ -191,8 +192,17 @@ def status_of(place: Path, *, follow: bool = True) -> os.stat_result:
 
 
 def others_may_write(status: os.stat_result) -> bool:
-    """Whether all may write to a directory; where it is not this user's, or those of the login's group."""
-    return _all_may_write(status) and (owner_of(status) != os.geteuid() or bool(status.st_mode & stat.S_IWOTH))
+    """Whether all may write to it, or those of the login's group; to this user's, also those of a group that he is not
+    in, which it has from the directory above. Without a user's name no group of his is known.
+    """
+    if not status.st_mode & stat.S_IWGRP or status.st_mode & stat.S_IWOTH or owner_of(status) != os.geteuid():
+        return _all_may_write(status)
+    import pwd
+
+    with suppress(KeyError):
+        (first, _, groups), login = _trusted(), pwd.getpwuid(os.geteuid()).pw_gid
+        return _all_may_have(status.st_gid) or (status.st_gid >= first and status.st_gid not in {login, *groups})
+    return False
 
 
 def _all_may_write(status: os.stat_result) -> bool:

@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 import msgspec
 import yaml
 
+from runner.core import ownership
 from runner.core.errors import UsageError
 from runner.core.text import instead
 
@@ -95,19 +96,19 @@ def parse(raw: bytes, kind: type[T], name: str) -> T:
 
 
 def read(path: Path) -> Document:
-    """Read one YAML document from ``path``. Raises UsageError: the file is missing, unreadable or no YAML, or all may
-    write to it.
+    """Read one YAML document from ``path``. Raises UsageError: the file is missing, unreadable or no YAML, or others
+    may write to it.
     """
     try:
         # At once, also of a pipe without a writer, which open(2) would wait for.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
         with os.fdopen(descriptor, "rb") as file:
-            mode = os.fstat(file.fileno()).st_mode
-            if stat.S_ISFIFO(mode):
+            status = os.fstat(file.fileno())
+            if stat.S_ISFIFO(status.st_mode):
                 raise UsageError("a pipe is no file to read", where=str(path), fix="put a file in its place")
-            if stat.S_ISREG(mode) and mode & stat.S_IWOTH:
-                what = "all may write to this file, and it says what runs as you"
-                raise UsageError(what, where=str(path), fix=f"chmod o-w {shlex.quote(str(path))}")
+            if stat.S_ISREG(status.st_mode) and ownership.others_may_write(status):
+                what = f"this file is {ownership.open_to(status)}, and it says what runs as you"
+                raise UsageError(what, where=str(path), fix=f"its owner closes it: chmod go-w {shlex.quote(str(path))}")
             raw = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
         raise UsageError("no such file", where=str(path)) from None

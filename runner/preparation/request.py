@@ -209,7 +209,9 @@ def _named(request: Request, site: str) -> Iterator[Path]:
 
 def _of_whom(recorded: str) -> tuple[str, str]:
     """A path of ``of_others`` and its user, whatever words a version has for it; empty where that may be anybody."""
-    path, *whose = re.split(r": (?=user |everybody's |your login|below /|behind /|not )", recorded, maxsplit=1)
+    path, *whose = re.split(
+        r": (?=user |everybody's |its group|your login|below /|behind /|not )", recorded, maxsplit=1
+    )
     return path, ownership.user_of("".join(whose))
 
 

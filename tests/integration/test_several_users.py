@@ -1256,7 +1256,7 @@ def test_a_place_of_the_logins_group_is_one_of_all(mode: int, place: Path, monke
         monkeypatch.setenv("RUNNER_CONFIG", str(place_of_file / "config.yaml"))
         for read in (paths.config_file, partial(environments.environment_of_directory, place_of_file)):
             refused = outcome_as(ALICE, read, groups=(GROUP,))
-            assert f"your login's group's ({GROUP})" in refused.what
+            assert f"its group's ({GROUP})" in refused.what
             assert refused.fix.endswith(f"; RUNNER_TRUST=@{GROUP} trusts them")
             monkeypatch.setenv("RUNNER_TRUST", f"@{GROUP}")
             assert "group's" not in outcome_as(ALICE, read, groups=(GROUP,)).what
@@ -1329,7 +1329,7 @@ def test_a_group_of_the_system_is_no_project(
     whose = run_as(ALICE, ownership.exchangeable_by, hers, groups=groups)
     assert (whose == "") == trusted
     if about[:2] == (0, 100) and not trusted:
-        assert ownership.way_out(hers, whose) == "RUNNER_TRUST=@users trusts them"
+        assert ownership.way_out(hers, whose).endswith("; RUNNER_TRUST=@users trusts them")
     assert (not run_as(ALICE, serve._of_strangers, str(hers), groups=groups)) == trusted
     for text in (f'. {LEFTOVERS} && is_own "$HOME"', (SHELL / "cli/remote.sh").read_text()):
         member = [*become(ALICE, groups=groups), "bash", "-c", text, "bash", "none"]
@@ -1480,7 +1480,11 @@ def test_a_directory_that_another_project_may_have_moved_is_no_project_of_ones_o
     named.touch(0o755)
     os.chown(lab.parent, CAROL, GROUP)
     monkeypatch.setattr(pwd, "getpwuid", lambda _: SimpleNamespace(pw_gid=ALICE, pw_name="alice"))
-    for owner, group, trusted in ((0, BOB, False), (0, 50, True), (ALICE, BOB, True)):  # of another project; a system's
+    for owner, group, trusted in (
+        (0, BOB, False),
+        (0, 50, True),
+        (ALICE, BOB, False),
+    ):  # of another project; a system's
         os.chown(lab.parent.parent, owner, group)
         lab.parent.parent.chmod(0o2775)
         named.write_text(

@@ -108,7 +108,7 @@ def test_an_alias_bomb_is_refused_before_it_goes_off() -> None:
 
 @pytest.mark.parametrize(
     ("name", "says"),
-    [("none", "no such file"), ("", "cannot be read"), ("pipe", "a pipe is no"), ("open", "all may write")],
+    [("none", "no such file"), ("", "cannot be read"), ("pipe", "a pipe is no"), ("open", "everybody's to write to")],
 )
 def test_what_is_no_file_is_refused_at_once(tmp_path: Path, name: str, says: str) -> None:
     os.mkfifo(tmp_path / "pipe")

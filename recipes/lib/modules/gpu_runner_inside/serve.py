@@ -99,15 +99,17 @@ def _of_strangers(path: str) -> str:
     but of whom a user namespace does not know only those above may be root. ``path``: a real one. Where the server
     started was asked outside; who may write there has made what is below.
     """
-    users, groups, of_all = _trusted()
+    users, groups, of_all, login = _trusted()
     here, unknown, first = os.path.realpath("."), unmapped_user(), first_of_people()
     is_team = os.access(here, os.W_OK) and f"{path}/".startswith(f"{here}/")
     below: int | None = None
     while path != here:
         about, above = os.lstat(path), os.lstat(os.path.dirname(path))
         owner = owner_of(about)
-        of_login = about.st_mode & stat.S_IWGRP and about.st_gid in of_all and about.st_uid != os.geteuid()
-        is_open = about.st_mode & stat.S_IWOTH or of_login
+        is_own = about.st_uid == os.geteuid()  # of a group that the user may not be in
+        given = is_own and login is not None and about.st_gid >= first and about.st_gid not in {login, *groups}
+        of_login = given or (about.st_gid in of_all and not (is_own and login is None))
+        is_open = about.st_mode & stat.S_IWOTH or (about.st_mode & stat.S_IWGRP and of_login)
         takes_none = about.st_mode & stat.S_ISVTX and below in users
         if is_open and not takes_none:
             return f"others may write to {path}"
@@ -123,10 +125,12 @@ def _of_strangers(path: str) -> str:
     return ""
 
 
-def _trusted() -> tuple[Container[int], set[int], set[int]]:
-    """Users, groups that this user was put into, and those that all may have: the login's, and Debian's ``users``."""
-    first, login, named, mine = first_of_people(), os.getgid(), {os.geteuid()}, {*os.getgroups()}
-    of_all = {login}
+def _trusted() -> tuple[Container[int], set[int], set[int], int | None]:
+    """Users, groups that this user was put into, and those that all may have: the login's, and Debian's ``users``; and
+    the login's, None where it is not known.
+    """
+    first, login, named, mine = first_of_people(), None, {os.geteuid()}, {*os.getgroups()}
+    of_all = {os.getgid()}
     with suppress(KeyError):
         user = pwd.getpwuid(os.geteuid())
         login = user.pw_gid
@@ -137,10 +141,10 @@ def _trusted() -> tuple[Container[int], set[int], set[int]]:
         of_all |= mine & {grp.getgrnam("users").gr_gid}
     with open("/proc/sys/kernel/overflowgid", encoding="ascii") as file:
         unknown = int(file.read())  # which all have whom a user namespace does not know
-    groups = {each for each in mine - {login, unknown} if each >= first}
+    groups = {each for each in mine - {os.getgid() if login is None else login, unknown} if each >= first}
     users, of_projects = trusted_names()
     groups |= of_projects
-    return {*range(first), *named, *users}, groups, of_all - groups
+    return {*range(first), *named, *users}, groups, of_all - groups, login
 
 
 class Server:

@@ -114,8 +114,8 @@ def _upwards(path: str) -> Iterator[str]:
 
 def _is_kept(path: str, trusted: AbstractSet[int]) -> bool:
     """Whether only the ``trusted`` can rename what is in it, as its owner can, too; of a user's own directory, its
-    group is trusted, and of a group that the user was put into (all may have that of the login), not where others may
-    write above it, the owner.
+    group is trusted where it is this user's alone, or one that the user was put into (all may have that of the login);
+    of the latter, not where others may write above it, the owner.
     """
     about, above, groups = os.lstat(path), os.lstat(os.path.dirname(path)), _project_groups()
     if stat.S_ISLNK(about.st_mode) or stat.S_ISLNK(above.st_mode):  # it has taken the place of a directory
@@ -124,7 +124,7 @@ def _is_kept(path: str, trusted: AbstractSet[int]) -> bool:
     of_project = is_closed and not about.st_mode & 0o002 and about.st_gid in groups
     if owner_of(about) not in (trusted if not of_project else {*trusted, about.st_uid}):
         return False
-    others = 0o002 if about.st_uid == os.geteuid() else 0o022
+    others = 0o002 if about.st_uid == os.geteuid() and (about.st_gid in groups or _is_private(about.st_gid)) else 0o022
     return not about.st_mode & others or about.st_mode & stat.S_ISVTX != 0
 
 
@@ -139,6 +139,14 @@ def _project_groups() -> set[int]:
         return mine - {pwd.getpwuid(os.geteuid()).pw_gid}
     except KeyError:
         return set()
+
+
+def _is_private(group: int) -> bool:
+    """Whether it is the login's, and of the user's name (useradd(8)), or cannot be known, as in many containers."""
+    with suppress(KeyError):
+        user = pwd.getpwuid(os.geteuid())
+        return unmapped_user() is not None or (group == user.pw_gid and grp.getgrgid(group).gr_name == user.pw_name)
+    return True
 
 
 def first_of_people() -> int:
