@@ -47,7 +47,7 @@ class Observed:
         login_node: why this machine, which would run the job, looks like a cluster's login node.
         environment_problem, environment_fix: what a program without a container lacks here.
         program_problem, program_fix: why the user's program cannot be started.
-        open_directory: that the program starts in, where all may write to it.
+        open_directory: that the program starts in, or has scripts in, where all may write.
         modules: that this shell has loaded, for a job that starts on other machines without a container.
         plugin_problem, plugin_fix: why srun could not start the runtime here.
         absent: names of the user's values that the site needs and that are not set (``account``).

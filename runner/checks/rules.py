@@ -49,7 +49,7 @@ def _program(case: Case) -> Iterator[Finding]:
     if case.observed.program_problem:
         yield Finding("program-not-startable", "refuse", case.observed.program_problem, case.observed.program_fix)
     if place := case.observed.open_directory:
-        what = f"the program starts in {place}, where all may write: modules that others put there would run as you"
+        what = f"the program starts in {place}, or lies there, where all may write: modules of others would run as you"
         fix = "start it in a directory of your own"
         yield Finding("open-directory", "refuse", what, fix)
     loaded = {name for line in case.plan.load if line[:2] == ("module", "load") for name in line[2:]}

@@ -144,7 +144,7 @@ def is_first_come(directory: Path, *, new: bool = False) -> bool:
 
 def may_be_strangers(path: Path) -> bool:
     """Whether a stranger has put what is there (``is_first_come``), or could: as it is not there yet, or what is there
-    can be moved away (no sticky bit).
+    can be moved away (no sticky bit), or is a file that others may write to.
     """
     with suppress(OSError, RuntimeError):
         real = path.resolve()
@@ -160,13 +160,21 @@ def _may_be_strangers(place: Path) -> bool:
             status = place.lstat()
         except FileNotFoundError:
             return others_may_write(above)
-        return is_put_by_stranger(status, above) or (others_may_write(above) and not above.st_mode & stat.S_ISVTX)
+        moved = others_may_write(above) and not above.st_mode & stat.S_ISVTX
+        return moved or is_put_by_stranger(status, above) or (stat.S_ISREG(status.st_mode) and others_may_write(status))
     return False
 
 
 def is_put_by_stranger(status: os.stat_result, above: os.stat_result) -> bool:
     """Of something and the directory above it, to which all may write, or those of the login's group."""
     return not is_trusted(owner_of(status)) and (owner_of(status) != status.st_uid or _all_may_write(above))
+
+
+def is_strangers_link(path: Path) -> bool:
+    """Whether it is a link of a user who is not trusted, and so leads where that user likes."""
+    with suppress(OSError):
+        return path.is_symlink() and not is_trusted(owner_of(path.lstat()))
+    return True
 
 
 def is_open(path: Path) -> bool:

@@ -92,13 +92,15 @@ def copy_program(run: Run, library: Path, recipe: Path | None) -> None:
     A program without a recipe stays where it is.
 
     Raises:
-        UsageError: the recipe cannot be read.
+        UsageError: the recipe cannot be read, or has links of another user.
         OSError: the run directory cannot be written.
     """
     # Links of the list of runs lead to this very run.
     left_out = {run.path.parent, paths.state_dir().resolve(), index().resolve()}
 
     def ignored(folder: str, names: list[str]) -> set[str]:
+        if link := next((name for name in names if ownership.is_strangers_link(Path(folder, name))), ""):
+            raise UsageError("this is another user's link", where=str(Path(folder, link)), fix="copy the recipe first")
         always = {name for name in names if name in ("__pycache__", ".git") or name.endswith(".pyc")}
         folders = (name for name in names if Path(folder, name).is_dir())
         return always | {name for name in folders if Path(folder, name).resolve() in left_out}

@@ -566,12 +566,14 @@ class Run:
 
 
 def recipe_programs(recipe: Path) -> list[tuple[str, Path]]:
-    """Name and path of a recipe's sources, without what editors leave."""
+    """Name and path of a recipe's sources, without what editors leave, and other users' links."""
+    is_there = recipe.is_dir() and not ownership.is_strangers_link(recipe)
     return [
         (name, path)
-        for name, path in (files.files_below(recipe) if recipe.is_dir() else ())
+        for name, path in (files.files_below(recipe) if is_there else ())
         if (path.suffix in (".py", ".sh") or name == "recipe.yaml") and not name.startswith(".") and "/." not in name
-    ]
+        and not ownership.is_strangers_link(path)
+    ]  # fmt: skip
 
 
 def decoded(content: bytes, kind: type[T]) -> T:

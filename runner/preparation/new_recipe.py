@@ -129,7 +129,7 @@ def new_recipe(name: str, program: Sequence[str], start: Path) -> NewRecipe:
 def write_recipe(new: NewRecipe, directory: Path, start: Path) -> tuple[Path, ...]:
     """Write the folder; returns the files that were copied. A file that is already in its place stays as it is. Raises
     RefusedError: the folder has a recipe, or another file of a name that would be copied, or is not this user's alone;
-    OSError: the folder cannot be written.
+    all may write where the program lies; OSError: the folder cannot be written.
     """
     start = start.resolve()
     target = directory / FILE
@@ -140,6 +140,9 @@ def write_recipe(new: NewRecipe, directory: Path, start: Path) -> tuple[Path, ..
     if taken is not None:
         fix = "name another folder, or remove that file"
         raise RefusedError("there is another file of this name", where=str(directory / taken), fix=fix)
+    if place := next(filter(ownership.is_open, dict.fromkeys((start / file).parent for file in to_copy)), None):
+        what = "all may write here: modules that others put here would become yours"
+        raise RefusedError(what, where=str(place), fix="copy your program into a directory of your own first")
     directory.mkdir(parents=True, exist_ok=True)
     if whose := ownership.exchangeable_by(directory):
         what = f"the folder is {whose}: another user could exchange what would run as you"

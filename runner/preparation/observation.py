@@ -96,7 +96,7 @@ def observe(
         environment_fix=fix,
         program_problem=unstarted,
         program_fix=start_fix,
-        open_directory=_open_directory(request),
+        open_directory=open_directory(starts_in, request.program) if request.copied_start is None else "",
         modules=() if on_this_machine or facts.is_container else _modules_of_shell(),
         plugin_problem=plugin_problem,
         plugin_fix=plugin_fix,
@@ -116,10 +116,11 @@ def observe(
     )
 
 
-def _open_directory(request: Request) -> str:
-    """The directory that the user's program starts in, where all may write to it; of a copy they may not."""
-    place = request.mounted_directory
-    return place if place is not None and ownership.is_open(Path(place)) else ""
+def open_directory(start: Path | None, program: Sequence[str]) -> str:
+    """Where a program starts, or has its scripts, if all may write there; else empty. ``start``: None for nowhere."""
+    scripts = (start / word for word in program if word.endswith((".py", ".sh"))) if start is not None else ()
+    places = dict.fromkeys((start, *(each.parent for each in scripts if each.is_file())) if start is not None else ())
+    return next((str(each) for each in places if ownership.is_open(each)), "")
 
 
 def named_paths(program: Sequence[str]) -> tuple[str, ...]:

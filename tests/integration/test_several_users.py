@@ -1264,6 +1264,8 @@ def test_a_place_of_the_logins_group_is_one_of_all(mode: int, place: Path, monke
         monkeypatch.delenv("RUNNER_CONFIG")
     assert "modules of others" in outcome_as(ALICE, check_kernels, group_place, groups=(GROUP,)).what
     assert run_as(ALICE, environments.beside, group_place / "x", ".conda", groups=(GROUP,)) == group_place / "x/.conda"
+    os.chown(group_place, ALICE, GROUP)  # as umask 002 leaves her own
+    assert f"chmod g-w {group_place}" in outcome_as(ALICE, paths.state_dir, groups=(GROUP,)).fix
     # By an ACL, as of `setfacl -m g:GROUP:rwx`: tag, permissions and id of each entry.
     os.chown(group_place, 0, 0)
     entries = ((0x01, 7, -1), (0x04, 5, -1), (0x08, 7, GROUP), (0x10, 7, -1), (0x20, 5, -1))
