@@ -113,6 +113,8 @@ def way_out(directory: Path, whose: str) -> str:
     if user := user_of(whose):
         return f"RUNNER_TRUST={user}, if you trust {_name_of(int(user))}"
     above = re.match(r"(?:below|behind) (/.*), which is ", whose)
+    if above is None and directory.is_file():
+        return f"or its owner closes it: chmod go-w {shlex.quote(str(directory))}"
     place = shlex.quote(above[1] if above else str(directory))
     if group := re.search(r"its group's \((.*?)\) to write to, who may be anybody( \(no sticky bit\))?\Z", whose):
         return f"chmod g-w {place}, if it is yours; RUNNER_TRUST={shlex.quote(f'@{group[1]}')} trusts them"
