@@ -42,7 +42,7 @@ def test_the_ladder_is_climbed_and_proves_nothing_of_gpus(contained: Runner, squ
 
     out = climbed(contained, words)
     assert "devices: passed (before, with the same inputs)" in out
-    assert len(list(root.glob("jobs/allreduce-1-*/0/*"))) == 1
+    assert len(list(root.glob("jobs/allreduce-1-*/0/*/job.json"))) == 1
     said = [line for line in out.splitlines() if not line.startswith((" ", "record:")) and "passed," not in line]
     assert said
     assert all(line.startswith("[pretend: CPU] ") for line in said), said
