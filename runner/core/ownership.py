@@ -211,7 +211,8 @@ def others_may_write(status: os.stat_result) -> bool:
 
     with suppress(KeyError):
         (first, _, groups), login = _trusted(), pwd.getpwuid(os.geteuid()).pw_gid
-        return _all_may_have(status.st_gid) or (status.st_gid >= first and status.st_gid not in {login, *groups})
+        is_foreign = status.st_gid >= first and status.st_gid not in {login, *groups} and unmapped_user() is None
+        return _all_may_have(status.st_gid) or is_foreign
     return False
 
 

@@ -106,9 +106,10 @@ def _of_strangers(path: str) -> str:
     while path != here:
         about, above = os.lstat(path), os.lstat(os.path.dirname(path))
         owner = owner_of(about)
-        is_own = about.st_uid == os.geteuid()  # of a group that the user may not be in
-        given = is_own and login is not None and about.st_gid >= first and about.st_gid not in {login, *groups}
-        of_login = given or (about.st_gid in of_all and not (is_own and login is None))
+        of_login = about.st_gid in of_all
+        if about.st_uid == os.geteuid():  # of a group that the user is not in, perhaps; without a name none is known
+            is_foreign = unknown is None and about.st_gid >= first and about.st_gid not in {login, *groups}
+            of_login = login is not None and (of_login or is_foreign)
         is_open = about.st_mode & stat.S_IWOTH or (about.st_mode & stat.S_IWGRP and of_login)
         takes_none = about.st_mode & stat.S_ISVTX and below in users
         if is_open and not takes_none:
