@@ -202,8 +202,8 @@ def status_of(place: Path, *, follow: bool = True) -> os.stat_result:
 
 
 def others_may_write(status: os.stat_result) -> bool:
-    """Whether all may write to it, or those of the login's group; to this user's, also those of a group that he is not
-    in, which it has from the directory above. Without a user's name no group of his is known.
+    """Whether all may write to it, or those of the login's group; to this user's (root chooses groups), also those of a
+    group that he is not in, which it has from the directory above. Without a user's name no group of his is known.
     """
     if not status.st_mode & stat.S_IWGRP or status.st_mode & stat.S_IWOTH or owner_of(status) != os.geteuid():
         return _all_may_write(status)
@@ -212,7 +212,7 @@ def others_may_write(status: os.stat_result) -> bool:
     with suppress(KeyError):
         (first, _, groups), login = _trusted(), pwd.getpwuid(os.geteuid()).pw_gid
         is_foreign = status.st_gid >= first and status.st_gid not in {login, *groups} and unmapped_user() is None
-        return _all_may_have(status.st_gid) or is_foreign
+        return _all_may_have(status.st_gid) or (is_foreign and os.geteuid() != 0)
     return False
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import grp
 import io
 import os
+import pwd
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from gpu_runner_inside.launcher import places
@@ -40,3 +43,26 @@ def test_a_strangers_file_system_is_the_strangers_whatever_it_says(
     assert owner(55, major=8) == 4711
     monkeypatch.setenv("RUNNER_TRUST", "2002")
     assert owner(55) == 4711
+
+
+@pytest.mark.parametrize(
+    ("user", "group", "mode", "others"),
+    [
+        (4711, 4712, 0o2775, True),  # of a group that the user is not in, as in a place that gives its group away
+        (4711, 4712, 0o2755, False),
+        (4711, 4711, 0o775, False),  # the user's alone, by umask 002
+        (4711, 4713, 0o2775, False),  # a project's
+        (0, 4712, 0o2775, False),  # root chose it
+    ],
+)
+def test_ones_own_is_open_to_a_group_that_one_is_not_in(
+    user: int, group: int, mode: int, others: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    monkeypatch.setattr(os, "getegid", lambda: user)
+    monkeypatch.setattr(os, "getgroups", lambda: [user, 4713])
+    monkeypatch.setattr(pwd, "getpwuid", lambda _: SimpleNamespace(pw_gid=user, pw_name="ada"))
+    monkeypatch.setattr(grp, "getgrgid", lambda number: SimpleNamespace(gr_name="ada" if number == user else "others"))
+    monkeypatch.setattr(ownership, "unmapped_user", lambda: None)
+    status = os.stat_result((0o40000 | mode, 2, os.makedev(8, 1), 1, user, group, 0, 0, 0, 0))
+    assert ownership.others_may_write(status) == others

@@ -1,5 +1,6 @@
 """A job's caches on a node: a directory of its own, shared by its ranks, removed by the last of them."""
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -12,6 +13,7 @@ import pytest
 from gpu_runner_inside.launcher import caches, places
 
 from tests.support.commands import ran
+from tests.support.users import AS_ROOT, BOB
 from tests.support.waiting import until
 
 LAUNCH = str(Path(__file__).parents[3] / "recipes/lib/launch.py")
@@ -44,6 +46,27 @@ def own_variables(base: Path) -> dict[str, str]:
 
 def own(base: Path, job: str = "7") -> Path:
     return base / f"gpu-runner-cache-{os.getuid()}-{NODE}+{job}"
+
+
+@AS_ROOT
+def test_what_has_taken_the_name_of_a_temporary_directory_is_not_used(
+    base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where /tmp is cleaned while a job runs; what cleans it leaves what has a lock."""
+    monkeypatch.setattr(caches, "_BASES", (str(base),))
+    open_to_all = base / "open"
+    open_to_all.mkdir()
+    open_to_all.chmod(0o777)
+    with job(open_to_all) as first:
+        (given,) = base.glob("gpu-runner-tmp-*")
+        handle = os.open(given, os.O_RDONLY)
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.close(handle)
+        os.chown(given, BOB, BOB)
+        with job(open_to_all) as later:
+            assert later.path == first.path and later.variables["TMPDIR"] != str(given)
+            assert Path(later.variables["TMPDIR"]).stat().st_uid == os.geteuid()
 
 
 def test_without_the_home_directory_all_caches_are_the_jobs_own(base: Path) -> None:

@@ -67,12 +67,18 @@ class Caches:
         self.path = path
         self.variables: dict[str, str] = {}
         self.of_others: tuple[str, ...] = ()
-        self._handle = handle
+        self._handle, self._temporary = handle, -1
+
+    def keep_temporary(self, base: str) -> None:
+        """Make the directory of TMPDIR in ``base``, or keep that of another rank. Raises OSError."""
+        self._temporary = _kept_temporary(base, os.path.join(self.path, TEMPORARY["TMPDIR"]))
 
     def leave(self) -> None:
         """Remove the directory, unless another rank of the node still uses it."""
         _remove_unused(self.path, self._handle)
-        os.close(self._handle)
+        for handle in (self._handle, self._temporary):
+            with suppress(OSError):
+                os.close(handle)
 
 
 def apart(env: Mapping[str, str], run_dir: str | None) -> dict[str, str]:
@@ -149,7 +155,7 @@ def directory(
         try:
             for each in below:
                 if each == TEMPORARY["TMPDIR"]:
-                    _make_temporary(base, os.path.join(made.path, each))
+                    made.keep_temporary(base)
                 else:
                     os.makedirs(os.path.join(made.path, each), 0o700, exist_ok=True)
             if _has_room(made.path):
@@ -160,19 +166,25 @@ def directory(
     return None
 
 
-def _make_temporary(base: str, link: str) -> None:
-    """The directory of TMPDIR, and the link to it, by which all ranks know it, and it is removed. Raises OSError."""
-    if os.path.isdir(link):
-        return
-    if os.path.islink(link):  # a program has removed what it leads to
-        os.unlink(link)
-    place = tempfile.mkdtemp(prefix=_TEMPORARY, dir=base)
-    try:
-        os.symlink(place, link)
-    except OSError as error:
-        os.rmdir(place)
-        if not isinstance(error, FileExistsError):  # another rank was first
-            raise
+def _kept_temporary(base: str, link: str) -> int:
+    """The directory of TMPDIR, open, with a shared lock, as what cleans /tmp leaves such a one (systemd-tmpfiles); and
+    the link to it, by which all ranks know it, and it is removed. Raises OSError.
+    """
+    while True:
+        with suppress(FileNotFoundError):
+            handle = _own(os.readlink(link))
+            if handle is not None:
+                with suppress(OSError):  # a file system without locks
+                    fcntl.flock(handle, fcntl.LOCK_SH)
+                return handle
+            os.unlink(link)  # what it led to was removed; another user may have the name by now
+        place = tempfile.mkdtemp(prefix=_TEMPORARY, dir=base)
+        try:
+            os.symlink(place, link)
+        except OSError as error:
+            os.rmdir(place)
+            if not isinstance(error, FileExistsError):  # another rank was first
+                raise
 
 
 def _has_room(path: str) -> bool:
