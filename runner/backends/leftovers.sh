@@ -12,11 +12,11 @@ enroot_data() {
 # those above it and the links on the way, or they are the system's (login.defs), of a user whom RUNNER_TRUST names, or of
 # a project (others may write neither there nor above it, and it has a group of the user's that is none of the system's,
 # or the place above gives it one). All may write, too, where the login's group may, unless it is the user's alone, or
-# that of Debian's `users`; to the user's own, where a group may that he is not in. RUNNER_TRUST makes one a project's
+# that of Debian's `users`, or an ACL has such a one; to the user's own, where a group may that he is not in. RUNNER_TRUST makes one a project's
 # (@GROUP). In a container of an ordinary user, root and strangers look the same.
 is_own() {
   local at first count above everybody login rest target unknown=0 system
-  local users all=() project=() given trusted open=(-perm -0002)
+  local users all=() project=() given trusted open=(-perm -0002) acl group
   read -r first _ count </proc/self/uid_map
   [ "$first$count" = 04294967295 ] || unknown=$(cat /proc/sys/kernel/overflowuid)
   case $(stat -L -c %u -- "$1") in 0 | "$unknown" | "$(id -u)") ;; *) return 1 ;; esac
@@ -56,6 +56,13 @@ is_own() {
     [ -z "$(find "${above:-/}" -maxdepth 0 -perm -0020 '(' -name '' "${trusted[@]}" ')')" ] || trusted+=(-o -true)
     [ -n "$(find "$at" -maxdepth 0 '(' -type l -o ! '(' "${open[@]}" ')' -o -perm -1000 ')' '(' "${users[@]}" \
       -o -type d ! -perm -0002 '(' -name '' "${trusted[@]}" ')' ')')" ] || return
+    if [[ $(ls -ld -- "$at") == d????w???[!t]+* ]]; then # an ACL
+      acl=$(getfacl -cnp -- "$at") || acl=$(printf 'group:%s:rwx\n' "${all[@]}")
+      for group in "${all[@]}"; do
+        case " ${project[*]} " in *" $group "*) continue ;; esac
+        grep -q "^group:$group:.w" <<<"$acl" && return 1
+      done
+    fi
     [ -L "$at" ] || continue
     target=$(readlink -- "$at") rest=$target/$rest at=$above
     case $target in /*) at='' ;; esac

@@ -31,17 +31,16 @@ for each in ${RUNNER_TRUST:-}; do
 done
 set +f
 IFS=$old
-open='-perm -o=w'
+open='-perm -o=w' all=
 if login=$(id -g "$(id -un 2>/dev/null)" 2>/dev/null); then # `id -g` may be of newgrp(1)
-    all=
     [ "$(id -gn "$(id -un)" 2>/dev/null || true)" = "$(id -un)" ] || all="-o -group $login"
     everybody=$(getent group users 2>/dev/null | cut -d: -f3)
     for each in $(id -G); do
         [ "$each" != "$everybody" ] || all="$all -o -group $each"
         [ "$each" = "$login" ] || [ "$each" -lt "$first" ] || groups="$groups -o -group $each"
     done
-    all="$all -o -user $own -gid +$((first - 1)) ! -group $login"
-    open="$open -o -perm -g=w ( -name / $all ) ! ( -name / $groups )"
+    lent="-o -user $own -gid +$((first - 1)) ! -group $login"
+    open="$open -o -perm -g=w ( -name / $all $lent ) ! ( -name / $groups )"
 fi
 # One of another group may have moved it there.
 given="-perm -g=w -gid +$((first - 1)) ! -user $own ! ( -name / $groups )"
@@ -69,6 +68,19 @@ while [ "$each" ]; do
             "export RUNNER_TRUST=NAME or RUNNER_TRUST=@GROUP in a start-up file of your shell there" >&2
         exit 4
     }
+    case $(ls -ld "$each") in
+    d????w???[!t]+*) # an ACL
+        # shellcheck disable=SC2086  # words
+        acl=$(getfacl -cnp "$each" 2>/dev/null) || acl=$(printf 'group:%s:rwx\n' $all)
+        for group in $all; do
+            case " $groups " in *" $group "*) continue ;; esac
+            ! printf '%s\n' "$acl" | grep -q "^group:$group:.w" || {
+                echo "error: others may write to $each, by its ACL; set XDG_CACHE_HOME to another directory of yours" >&2
+                exit 4
+            }
+        done
+        ;;
+    esac
     each=$above
 done
 

@@ -188,12 +188,12 @@ def is_open(path: Path) -> bool:
 
 
 def status_of(place: Path, *, follow: bool = True) -> os.stat_result:
-    """What it is. All may write to it by its mode, too, where an ACL lets a group that all may have (acl(5)), but for a
-    directory of this user's, who let them. Raises OSError.
+    """What it is. All may write to it by its mode, too, where an ACL lets a group that all may have (acl(5)). Raises
+    OSError.
     """
     status = place.stat() if follow else place.lstat()
     # Of an ACL the mode's group has the mask: what anybody it names may do at most.
-    if stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_IWGRP and owner_of(status) != os.geteuid():
+    if stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_IWGRP:
         with suppress(OSError):
             entries = struct.iter_unpack("<HHI", os.getxattr(place, "system.posix_acl_access")[4:])
             if any(tag == _GROUP and may & 0o2 and _all_may_have(group) for tag, may, group in entries):

@@ -1271,9 +1271,20 @@ def test_a_place_of_the_logins_group_is_one_of_all(mode: int, place: Path, monke
     entries = ((0x01, 7, -1), (0x04, 5, -1), (0x08, 7, GROUP), (0x10, 7, -1), (0x20, 5, -1))
     acl = struct.pack("<I", 2) + b"".join(struct.pack("<HHi", *entry) for entry in entries)
     os.setxattr(group_place, "system.posix_acl_access", acl)
-    assert "could be another user's" in outcome_as(ALICE, paths.state_dir, groups=(GROUP,)).what
-    monkeypatch.setenv("RUNNER_TRUST", f"@{GROUP}")
-    assert run_as(ALICE, paths.state_dir, groups=(GROUP,)) == group_place
+    home, named = owned(group_place / "home", ALICE), owned(place / "bin", 0) / "id"
+    answers = f'-un) echo alice ;; "-g "*) echo {GROUP} ;; "-gn "*) echo lab ;; *) /usr/bin/id "$@" ;; esac\n'
+    named.write_text(f"#!/bin/sh\ncase $* in {answers}")
+    named.chmod(0o755)
+    for trust, trusted in (("", False), (f"@{GROUP}", True)):
+        monkeypatch.setenv("RUNNER_TRUST", trust)
+        refused = outcome_as(ALICE, paths.state_dir, groups=(GROUP,)).what
+        assert ("could be another user's" in refused) != trusted
+        assert (not run_as(ALICE, serve._of_strangers, str(home), groups=(GROUP,))) == (trusted or mode == 0o3775)
+        for text in (f'. {LEFTOVERS} && is_own "$HOME"', (SHELL / "cli/remote.sh").read_text()):
+            member = [*become(ALICE, groups=(GROUP,)), "bash", "-c", text, "bash", "none"]
+            env = {"HOME": str(home), "PATH": f"{named.parent}:/usr/bin:/bin", "RUNNER_TRUST": trust}
+            done = subprocess.run(member, check=False, env=env)
+            assert (done.returncode == 0) == (trusted or mode == 0o3775), text
 
 
 def test_a_logins_group_that_is_trusted_by_its_name_is_a_projects(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

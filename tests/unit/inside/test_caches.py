@@ -202,6 +202,25 @@ def test_a_directory_in_which_others_could_replace_it_is_passed_over(
         assert [is_taken(mode) for mode in (0o775, 0o755, 0o1777)] == [False, False, False]
 
 
+@AS_ROOT
+@pytest.mark.parametrize(
+    ("mode", "of_all", "others"),
+    [(0o1777, {BOB}, True), (0o2775, {BOB}, True), (0o2775, set(), False), (0o2755, {BOB}, False)],
+)
+def test_what_a_stranger_has_put_where_all_may_write_is_not_used(
+    mode: int, of_all: set[int], others: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also by a group that all may have; in a container of an ordinary user root looks like a stranger, too."""
+    monkeypatch.setattr(places, "groups_of_all", lambda: (BOB, of_all))
+    (tmp_path / "open/hf").mkdir(parents=True)
+    os.chown(tmp_path / "open", 0, BOB)
+    (tmp_path / "open").chmod(mode)
+    for owner, unmapped in ((BOB, None), (65534, 65534)):
+        monkeypatch.setattr(places, "unmapped_user", lambda unmapped=unmapped: unmapped)
+        os.chown(tmp_path / "open/hf", owner, owner)
+        assert places.is_others(str(tmp_path / "open/hf"), image=False) == others
+
+
 def test_what_a_killed_job_has_left_is_removed_by_the_next_and_a_living_ones_stays(base: Path) -> None:
     words = [sys.executable, LAUNCH, "--caches", "node", "--", "sh", "-c", f"touch {base.parent}/begun; exec sleep 60"]
     with subprocess.Popen(words, env=own_variables(base), stderr=subprocess.DEVNULL) as dead:

@@ -10,10 +10,8 @@ no token: at TCP's ports anybody would read what runs there. Both are removed at
 
 from __future__ import annotations
 
-import grp
 import json
 import os
-import pwd
 import re
 import secrets
 import signal
@@ -32,7 +30,15 @@ from typing import Any, Container
 
 from gpu_runner_inside.hold import PATIENCE_S, hold
 from gpu_runner_inside.launcher.network import free_port, is_loopback, resolve
-from gpu_runner_inside.launcher.places import first_of_people, owner_of, safe_places, trusted_names, unmapped_user
+from gpu_runner_inside.launcher.places import (
+    all_may_write,
+    first_of_people,
+    groups_of_all,
+    owner_of,
+    safe_places,
+    trusted_names,
+    unmapped_user,
+)
 
 _POLL_S = 0.5
 _LONGEST_PLACE = 107 - len("/serve-12345678/kernel-12345678-1234-1234-1234-123456789012-ipc-99")
@@ -99,20 +105,17 @@ def _of_strangers(path: str) -> str:
     but of whom a user namespace does not know only those above may be root. ``path``: a real one. Where the server
     started was asked outside; who may write there has made what is below.
     """
-    users, groups, of_all, login = _trusted()
+    users, groups, login = _trusted()
     here, unknown, first = os.path.realpath("."), unmapped_user(), first_of_people()
     is_team = os.access(here, os.W_OK) and f"{path}/".startswith(f"{here}/")
     below: int | None = None
     while path != here:
         about, above = os.lstat(path), os.lstat(os.path.dirname(path))
         owner = owner_of(about)
-        of_login = about.st_gid in of_all
-        if about.st_uid == os.geteuid():  # of a group that the user is not in, perhaps; without a name none is known
-            is_foreign = unknown is None and about.st_gid >= first and about.st_gid not in {login, *groups}
-            of_login = login is not None and (of_login or is_foreign)
-        is_open = about.st_mode & stat.S_IWOTH or (about.st_mode & stat.S_IWGRP and of_login)
+        is_foreign = about.st_gid >= first and about.st_gid not in {login, *groups} and login is not None
+        is_lent = about.st_uid == os.geteuid() and about.st_mode & stat.S_IWGRP and is_foreign and unknown is None
         takes_none = about.st_mode & stat.S_ISVTX and below in users
-        if is_open and not takes_none:
+        if (is_lent or all_may_write(path, about)) and not takes_none:
             return f"others may write to {path}"
         of_group = {about.st_gid, *((above.st_gid,) if above.st_mode & stat.S_IWGRP else ())}
         is_known = owner in users or (owner == unknown and (is_team or below is not None))
@@ -126,26 +129,14 @@ def _of_strangers(path: str) -> str:
     return ""
 
 
-def _trusted() -> tuple[Container[int], set[int], set[int], int | None]:
-    """Users, groups that this user was put into, and those that all may have: the login's, and Debian's ``users``; and
-    the login's, None where it is not known.
-    """
-    first, login, named, mine = first_of_people(), None, {os.geteuid()}, {*os.getgroups()}
-    of_all = {os.getgid()}
-    with suppress(KeyError):
-        user = pwd.getpwuid(os.geteuid())
-        login = user.pw_gid
-        of_all = {login}
-        if grp.getgrgid(login).gr_name == user.pw_name:
-            of_all = set()  # it is this user's alone (useradd(8))
-    with suppress(KeyError):
-        of_all |= mine & {grp.getgrnam("users").gr_gid}
+def _trusted() -> tuple[Container[int], set[int], int | None]:
+    """Users, groups that this user was put into, and the login's, None where it is not known."""
+    first, (login, _) = first_of_people(), groups_of_all()
     with open("/proc/sys/kernel/overflowgid", encoding="ascii") as file:
         unknown = int(file.read())  # which all have whom a user namespace does not know
-    groups = {each for each in mine - {os.getgid() if login is None else login, unknown} if each >= first}
     users, of_projects = trusted_names()
-    groups |= of_projects
-    return {*range(first), *named, *users}, groups, of_all - groups, login
+    mine = {*os.getgroups()} - {os.getgid() if login is None else login, unknown}
+    return {*range(first), os.geteuid(), *users}, of_projects | {each for each in mine if each >= first}, login
 
 
 class Server:

@@ -9,6 +9,7 @@ import grp
 import os
 import pwd
 import stat
+import struct
 from contextlib import suppress
 from typing import AbstractSet, Iterable, Iterator
 
@@ -46,19 +47,16 @@ def is_closed(path: str) -> bool:
 
 def is_others(path: str, *, image: bool) -> bool:
     """Whether another user has put it, a directory above it, or a link on the way, into a place where all may write, or
-    could; what is not there yet is made there. Root looks like any stranger in a container of an ordinary user: in the
-    node's own places it counts as one; others were looked at when the job was submitted. In the image itself no other
-    user can put anything.
+    could; what is not there yet is made there. Root looks like any stranger in a container of an ordinary user, and
+    counts as one there. In the image itself no other user can put anything.
     """
     if image and _mount_of(path) == "/":
         return False
-    users, first, unknown = trusted_names()[0] | {os.geteuid()}, first_of_people(), unmapped_user()
-    if unknown is not None and not path.startswith(("/tmp/", "/var/tmp/", "/dev/shm/")):
-        users.add(unknown)
+    users, first = trusted_names()[0] | {os.geteuid()}, first_of_people()
     with suppress(OSError):
         for each in _way(path):
             above = os.stat(os.path.dirname(each))
-            is_open = above.st_mode & 0o002 != 0
+            is_open = all_may_write(os.path.dirname(each), above)
             if not os.path.lexists(each):
                 if not is_open:
                     return False
@@ -125,7 +123,38 @@ def _is_kept(path: str, trusted: AbstractSet[int]) -> bool:
     if owner_of(about) not in (trusted if not of_project else {*trusted, about.st_uid}):
         return False
     others = 0o002 if about.st_uid == os.geteuid() and (about.st_gid in groups or _is_private(about.st_gid)) else 0o022
-    return not about.st_mode & others or about.st_mode & stat.S_ISVTX != 0
+    is_open = about.st_mode & others or all_may_write(path, about)
+    return not is_open or about.st_mode & stat.S_ISVTX != 0
+
+
+def all_may_write(path: str, about: os.stat_result) -> bool:
+    """Whether all may write to a directory, by its mode, or as one of their groups may, or one that an ACL names."""
+    if about.st_mode & stat.S_IWOTH or not about.st_mode & stat.S_IWGRP:
+        return about.st_mode & stat.S_IWOTH != 0
+    login, groups = groups_of_all()
+    if login is None and about.st_uid == os.geteuid():  # it may be of this user's own
+        return False
+    acl = b""
+    with suppress(OSError):
+        acl = os.getxattr(path, "system.posix_acl_access")[4:]  # of each entry a tag (8: a group), permissions, an id
+    named = {number for tag, may, number in struct.iter_unpack("<HHI", acl) if tag == 8 and may & 2}
+    return not groups.isdisjoint({about.st_gid, *named})
+
+
+def groups_of_all() -> tuple[int | None, set[int]]:
+    """The login's group, None where it is not known; and those that all may have: it, unless it is this user's alone,
+    and Debian's ``users``, but for those that RUNNER_TRUST names.
+    """
+    login, groups = None, {os.getgid()}
+    with suppress(KeyError):
+        user = pwd.getpwuid(os.geteuid())
+        login = user.pw_gid
+        groups = {login}
+        if grp.getgrgid(login).gr_name == user.pw_name:
+            groups = set()  # useradd(8)
+    with suppress(KeyError):
+        groups |= {*os.getgroups()} & {grp.getgrnam("users").gr_gid}
+    return login, groups - trusted_names()[1]
 
 
 def _project_groups() -> set[int]:
