@@ -1277,8 +1277,8 @@ def test_a_place_of_the_logins_group_is_one_of_all(mode: int, place: Path, monke
     named.chmod(0o755)
     for trust, trusted in (("", False), (f"@{GROUP}", True)):
         monkeypatch.setenv("RUNNER_TRUST", trust)
-        refused = outcome_as(ALICE, paths.state_dir, groups=(GROUP,)).what
-        assert ("could be another user's" in refused) != trusted
+        what = outcome_as(ALICE, paths.state_dir, groups=(GROUP,)).what
+        assert ("could be another user's" in what) != trusted
         assert (not run_as(ALICE, serve._of_strangers, str(home), groups=(GROUP,))) == (trusted or mode == 0o3775)
         for text in (f'. {LEFTOVERS} && is_own "$HOME"', (SHELL / "cli/remote.sh").read_text()):
             member = [*become(ALICE, groups=(GROUP,)), "bash", "-c", text, "bash", "none"]
