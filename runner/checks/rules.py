@@ -50,7 +50,7 @@ def _program(case: Case) -> Iterator[Finding]:
         yield Finding("program-not-startable", "refuse", case.observed.program_problem, case.observed.program_fix)
     if place := case.observed.open_directory:
         what = f"the program starts in {place}, or lies there, where all may write: modules of others would run as you"
-        fix = "start it in a directory of your own"
+        fix = f"start it in a directory of your own, or close this one: chmod go-w {shlex.quote(place)}"
         yield Finding("open-directory", "refuse", what, fix)
     loaded = {name for line in case.plan.load if line[:2] == ("module", "load") for name in line[2:]}
     dropped = [each for each in case.observed.modules if not {each, each.partition("/")[0]} & loaded]
