@@ -188,7 +188,7 @@ def is_open(path: Path) -> bool:
 
 
 def status_of(place: Path, *, follow: bool = True) -> os.stat_result:
-    """What it is. All may write to it by its mode, too, where an ACL lets a group that all may have (acl(5)). Raises
+    """What it is. All may write to it by its mode, too, where an ACL (acl(5)) lets a group that may be anybody's. Raises
     OSError.
     """
     status = place.stat() if follow else place.lstat()
@@ -196,23 +196,29 @@ def status_of(place: Path, *, follow: bool = True) -> os.stat_result:
     if stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_IWGRP:
         with suppress(OSError):
             entries = struct.iter_unpack("<HHI", os.getxattr(place, "system.posix_acl_access")[4:])
-            if any(tag == _GROUP and may & 0o2 and _all_may_have(group) for tag, may, group in entries):
+            if any(tag == _GROUP and may & 0o2 and _is_of_others(group, status) for tag, may, group in entries):
                 return os.stat_result((status.st_mode | stat.S_IWOTH, *status[1:]))
     return status
 
 
 def others_may_write(status: os.stat_result) -> bool:
-    """Whether all may write to it, or those of the login's group; to this user's (root chooses groups), also those of a
-    group that he is not in, which it has from the directory above. Without a user's name no group of his is known.
+    """Whether all may write to it, or those of a group that may be anybody's."""
+    mode = status.st_mode
+    return bool(mode & stat.S_IWOTH) or bool(mode & stat.S_IWGRP and _is_of_others(status.st_gid, status))
+
+
+def _is_of_others(group: int, status: os.stat_result) -> bool:
+    """Whether it may be anybody's: the login's; where it writes to this user's (root chooses groups), also one that he
+    is not in, which comes from the directory above. Without a user's name no group of his is known.
     """
-    if not status.st_mode & stat.S_IWGRP or status.st_mode & stat.S_IWOTH or owner_of(status) != os.geteuid():
-        return _all_may_write(status)
+    if owner_of(status) != os.geteuid():
+        return _all_may_have(group)
     import pwd
 
     with suppress(KeyError):
         (first, _, groups), login = _trusted(), pwd.getpwuid(os.geteuid()).pw_gid
-        is_foreign = status.st_gid >= first and status.st_gid not in {login, *groups} and unmapped_user() is None
-        return _all_may_have(status.st_gid) or (is_foreign and os.geteuid() != 0)
+        is_foreign = group >= first and group not in {login, *groups} and unmapped_user() is None
+        return _all_may_have(group) or (is_foreign and os.geteuid() != 0)
     return False
 
 

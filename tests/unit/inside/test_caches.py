@@ -63,6 +63,10 @@ def test_what_has_taken_the_name_of_a_temporary_directory_is_not_used(
         with pytest.raises(BlockingIOError):
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.close(handle)
+        assert first.variables["TMPDIR"] == f"{given}/t"
+        Path(first.variables["TMPDIR"]).rmdir()  # as a program may that ends
+        with job(open_to_all) as second:
+            assert second.variables["TMPDIR"] == f"{given}/t" and Path(f"{given}/t").is_dir()
         os.chown(given, BOB, BOB)
         with job(open_to_all) as later:
             assert later.path == first.path and later.variables["TMPDIR"] != str(given)

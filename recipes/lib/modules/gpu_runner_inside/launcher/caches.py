@@ -167,20 +167,23 @@ def directory(
 
 
 def _kept_temporary(base: str, link: str) -> int:
-    """The directory of TMPDIR, open, with a shared lock, as what cleans /tmp leaves such a one (systemd-tmpfiles); and
-    the link to it, by which all ranks know it, and it is removed. Raises OSError.
+    """The directory of TMPDIR, and the link to it, by which all ranks know it, and it is removed. It lies in one of its
+    own, where no other user can take its name once a program has removed it; that one is open, with a shared lock, as
+    what cleans /tmp leaves such a one (systemd-tmpfiles). Raises OSError.
     """
     while True:
         with suppress(FileNotFoundError):
-            handle = _own(os.readlink(link))
+            handle = _own(os.path.dirname(os.readlink(link)))
             if handle is not None:
                 with suppress(OSError):  # a file system without locks
                     fcntl.flock(handle, fcntl.LOCK_SH)
+                with suppress(FileExistsError):
+                    os.mkdir(os.readlink(link), 0o700)
                 return handle
-            os.unlink(link)  # what it led to was removed; another user may have the name by now
+            os.unlink(link)  # it was removed; another user may have the name by now
         place = tempfile.mkdtemp(prefix=_TEMPORARY, dir=base)
         try:
-            os.symlink(place, link)
+            os.symlink(os.path.join(place, "t"), link)
         except OSError as error:
             os.rmdir(place)
             if not isinstance(error, FileExistsError):  # another rank was first
@@ -265,7 +268,7 @@ def _remove_unused(path: str, handle: int) -> None:
         return
     if _names(path, handle) and not _has_mounts(path):
         with suppress(OSError):
-            temporary = os.readlink(os.path.join(path, TEMPORARY["TMPDIR"]))
+            temporary = os.path.dirname(os.readlink(os.path.join(path, TEMPORARY["TMPDIR"])))
             if _has_mounts(temporary):
                 return
             if os.lstat(temporary).st_uid == os.geteuid() and os.path.basename(temporary).startswith(_TEMPORARY):

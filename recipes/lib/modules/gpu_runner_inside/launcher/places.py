@@ -8,6 +8,7 @@ import errno
 import grp
 import os
 import pwd
+import re
 import stat
 import struct
 from contextlib import suppress
@@ -79,7 +80,8 @@ def _mount_of(path: str) -> str:
 
 def mount_points() -> list[str]:
     with suppress(OSError), open("/proc/self/mountinfo", "rb") as file:
-        return [os.fsdecode(line.split()[4]) for line in file]
+        places = [line.split()[4] for line in file]  # a blank is \040 there
+        return [os.fsdecode(re.sub(rb"\\(\d{3})", lambda code: bytes([int(code[1], 8)]), each)) for each in places]
     return []
 
 
