@@ -188,8 +188,8 @@ def is_open(path: Path) -> bool:
 
 
 def status_of(place: Path, *, follow: bool = True) -> os.stat_result:
-    """What it is. All may write to it by its mode, too, where an ACL (acl(5)) lets a group that may be anybody's. Raises
-    OSError.
+    """What it is. All may write to it by its mode, too, where an ACL (acl(5)) lets a group that may be anybody's.
+    Raises OSError.
     """
     status = place.stat() if follow else place.lstat()
     # Of an ACL the mode's group has the mask: what anybody it names may do at most.
