@@ -63,6 +63,8 @@ def test_ones_own_is_open_to_a_group_that_one_is_not_in(
     monkeypatch.setattr(os, "getgroups", lambda: [user, 4713])
     monkeypatch.setattr(pwd, "getpwuid", lambda _: SimpleNamespace(pw_gid=user, pw_name="ada"))
     monkeypatch.setattr(grp, "getgrgid", lambda number: SimpleNamespace(gr_name="ada" if number == user else "others"))
-    monkeypatch.setattr(ownership, "unmapped_user", lambda: None)
+    monkeypatch.setattr(os, "getgid", lambda: user)
+    for module in (ownership, places):
+        monkeypatch.setattr(module, "unmapped_user", lambda: None)
     status = os.stat_result((0o40000 | mode, 2, os.makedev(8, 1), 1, user, group, 0, 0, 0, 0))
-    assert ownership.others_may_write(status) == others
+    assert ownership.others_may_write(status) == places.all_may_write("/nowhere", status) == others

@@ -105,17 +105,15 @@ def _of_strangers(path: str) -> str:
     but of whom a user namespace does not know only those above may be root. ``path``: a real one. Where the server
     started was asked outside; who may write there has made what is below.
     """
-    users, groups, login = _trusted()
+    users, groups = _trusted()
     here, unknown, first = os.path.realpath("."), unmapped_user(), first_of_people()
     is_team = os.access(here, os.W_OK) and f"{path}/".startswith(f"{here}/")
     below: int | None = None
     while path != here:
         about, above = os.lstat(path), os.lstat(os.path.dirname(path))
         owner = owner_of(about)
-        is_foreign = about.st_gid >= first and about.st_gid not in {login, *groups} and login is not None
-        is_lent = about.st_uid == os.geteuid() and about.st_mode & stat.S_IWGRP and is_foreign and unknown is None
         takes_none = about.st_mode & stat.S_ISVTX and below in users
-        if (is_lent or all_may_write(path, about)) and not takes_none:
+        if all_may_write(path, about) and not takes_none:
             return f"others may write to {path}"
         of_group = {about.st_gid, *((above.st_gid,) if above.st_mode & stat.S_IWGRP else ())}
         is_known = owner in users or (owner == unknown and (is_team or below is not None))
@@ -129,14 +127,14 @@ def _of_strangers(path: str) -> str:
     return ""
 
 
-def _trusted() -> tuple[Container[int], set[int], int | None]:
-    """Users, groups that this user was put into, and the login's, None where it is not known."""
+def _trusted() -> tuple[Container[int], set[int]]:
+    """Users, and groups that this user was put into."""
     first, (login, _) = first_of_people(), groups_of_all()
     with open("/proc/sys/kernel/overflowgid", encoding="ascii") as file:
         unknown = int(file.read())  # which all have whom a user namespace does not know
     users, of_projects = trusted_names()
     mine = {*os.getgroups()} - {os.getgid() if login is None else login, unknown}
-    return {*range(first), os.geteuid(), *users}, of_projects | {each for each in mine if each >= first}, login
+    return {*range(first), os.geteuid(), *users}, of_projects | {each for each in mine if each >= first}
 
 
 class Server:

@@ -39,7 +39,7 @@ def is_closed(path: str) -> bool:
     own, unknown = {0, os.geteuid()}, unmapped_user()
     with suppress(OSError):
         about = os.lstat(path)
-        is_own = stat.S_ISDIR(about.st_mode) and owner_of(about) == os.geteuid() and not about.st_mode & 0o002
+        is_own = stat.S_ISDIR(about.st_mode) and owner_of(about) == os.geteuid() and not all_may_write(path, about)
         closed = [each for each in _upwards(path) if not os.lstat(os.path.dirname(each)).st_mode & 0o022]
         roots = own if unknown is None else own | {unknown}
         return is_own and all(_is_kept(each, roots if each in closed else own) for each in _upwards(path))
@@ -114,8 +114,8 @@ def _upwards(path: str) -> Iterator[str]:
 
 def _is_kept(path: str, trusted: AbstractSet[int]) -> bool:
     """Whether only the ``trusted`` can rename what is in it, as its owner can, too; of a user's own directory, its
-    group is trusted where it is this user's alone, or one that the user was put into (all may have that of the login);
-    of the latter, not where others may write above it, the owner.
+    group is trusted (``all_may_write``), and of a group that the user was put into (all may have that of the login),
+    not where others may write above it, the owner.
     """
     about, above, groups = os.lstat(path), os.lstat(os.path.dirname(path)), _project_groups()
     if stat.S_ISLNK(about.st_mode) or stat.S_ISLNK(above.st_mode):  # it has taken the place of a directory
@@ -124,23 +124,28 @@ def _is_kept(path: str, trusted: AbstractSet[int]) -> bool:
     of_project = is_closed and not about.st_mode & 0o002 and about.st_gid in groups
     if owner_of(about) not in (trusted if not of_project else {*trusted, about.st_uid}):
         return False
-    others = 0o002 if about.st_uid == os.geteuid() and (about.st_gid in groups or _is_private(about.st_gid)) else 0o022
+    others = 0o002 if about.st_uid == os.geteuid() else 0o022
     is_open = about.st_mode & others or all_may_write(path, about)
     return not is_open or about.st_mode & stat.S_ISVTX != 0
 
 
 def all_may_write(path: str, about: os.stat_result) -> bool:
-    """Whether all may write to a directory, by its mode, or as one of their groups may, or one that an ACL names."""
+    """Whether all may write to a directory, by its mode, or as a group may, or one of an ACL, that all may have;
+    to a user's own (root chooses groups), also where a group may that the user is not in.
+    """
     if about.st_mode & stat.S_IWOTH or not about.st_mode & stat.S_IWGRP:
         return about.st_mode & stat.S_IWOTH != 0
-    login, groups = groups_of_all()
-    if login is None and about.st_uid == os.geteuid():  # it may be of this user's own
+    (login, groups), is_own = groups_of_all(), about.st_uid == os.geteuid()
+    if login is None and is_own:  # it may be the user's alone
         return False
     acl = b""
     with suppress(OSError):
         acl = os.getxattr(path, "system.posix_acl_access")[4:]  # of each entry a tag (8: a group), permissions, an id
     named = {number for tag, may, number in struct.iter_unpack("<HHI", acl) if tag == 8 and may & 2}
-    return not groups.isdisjoint({about.st_gid, *named})
+    named.add(about.st_gid)
+    mine = {login, *_project_groups(), *trusted_names()[1]}
+    is_lent = is_own and os.geteuid() != 0 and any(each >= first_of_people() for each in named - mine)
+    return not groups.isdisjoint(named) or (is_lent and unmapped_user() is None)
 
 
 def groups_of_all() -> tuple[int | None, set[int]]:
@@ -170,14 +175,6 @@ def _project_groups() -> set[int]:
         return mine - {pwd.getpwuid(os.geteuid()).pw_gid}
     except KeyError:
         return set()
-
-
-def _is_private(group: int) -> bool:
-    """Whether it is the login's, and of the user's name (useradd(8)), or cannot be known, as in many containers."""
-    with suppress(KeyError):
-        user = pwd.getpwuid(os.geteuid())
-        return unmapped_user() is not None or (group == user.pw_gid and grp.getgrgid(group).gr_name == user.pw_name)
-    return True
 
 
 def first_of_people() -> int:
