@@ -55,7 +55,7 @@ def test_what_ends_an_attempt_does_not_end_the_chain(end: Callable[[Chain, int],
 def test_a_sick_node_is_left_out(chain: Chain) -> None:
     chain.submit(*NATIVE).goes_through(fail_gpu, lose_node)  # of two nodes: then there is no other
     (first,), (second,), (third,) = map(chain.nodes, (1, 2, 3))
-    assert first == third != second
+    assert first != second and third in (first, second)  # whichever is free first
     said = chain.runner("status", "x", code=0).out
     ecc = f"{first} (attempt 1: uncorrectable ECC error)"
     assert f"later attempts leave out {ecc}, {second} (attempt 2: it failed)\n" in said
