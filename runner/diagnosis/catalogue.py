@@ -334,7 +334,7 @@ FAILURES = (
     # or the container that it joins is gone.
     Failure("rank-lost-its-image", "task starter", r"^Exited with exit code", _NOT_RECORDED + " (its image went away)",
         "find what ended first, another rank of its node or the job: its log has the cause",
-        context=r"Error 107$|Transport endpoint is not connected|ch-run\[\d+\]: error: join: no PID \d",
+        context=r"Error 107$|Transport endpoint is not connected|ch-run\[\d+\]: error: (?:join: no PID \d|.* abort)",
         consequence="perhaps"),
     Failure("rank-left-no-record", "task starter", r"", _NOT_RECORDED, "see the rank's log, which `logs` prints"),
     # Of a disk this is not: ENOSPC of unshare(2) means that there are too many namespaces.
@@ -465,10 +465,10 @@ FAILURES = (
     _not_started("enroot-silent", r"^Enroot ended without a message$",
         "Enroot ended without a message, as where it is not installed",
         "see that `enroot version` works there; if not, choose other nodes or ask the site"),
-    # ENOTCONN: the process that served the image to the ranks of this node is gone. No PID: the rank is gone whose
-    # container others of the node join.
-    _not_started("image-lost", r"(?i)^(?=.*(?:ch-run|container|squashfuse)).*transport endpoint is not connected"
-        r"|^ch-run\[\d+\]: error: join: no PID \d", "",
+    # ENOTCONN, ECONNABORTED: the process that served the image to the ranks of this node is gone, or goes. No PID: the
+    # rank is gone whose container others of the node join.
+    _not_started("image-lost", r"(?i)^(?=.*(?:ch-run|container|squashfuse)).*(?:transport endpoint is not connected"
+        r"|software caused connection abort)|^ch-run\[\d+\]: error: join: no PID \d", "",
         "see the rank that ended first on that node: it served the image to the others", "user", context=r"^none$",
         consequence="perhaps"),
     # What they say besides: of a container that does start, and of one whose cause stands elsewhere.

@@ -183,6 +183,7 @@ def on_clocks(exits: dict[int, Any], *clocks: tuple[float | None, float | None])
 
 IMAGE_WENT = {
     "its own": "ch-run[7]: error: can't execve(2): /bin/bash: Transport endpoint is not connected (ch_core.c 107)",
+    "its own, as it goes": "ch-run[24]: error: can't execve(2): /bin/bash: Software caused connection abort (103)",
     "joined": "ch-run[7]: error: join: no PID 2947: /proc/2947/ns/user not found (ch_core.c:372)",
 }
 STARTED_ALONE = {rank: start(rank, met=False) for rank in (0, 2)}
