@@ -305,9 +305,8 @@ _OF_TEMPORARY = ("TMPDIR", "TEMP", "TMP", "APPTAINER_TMPDIR", "SINGULARITY_TMPDI
 @contextmanager
 def guarded() -> Iterator[None]:
     """In the block other users can write to nothing that this process makes, by the umask (``user_umask`` is the
-    user's), no program is started with a directory for temporary files that they could exchange, and none is looked
-    for where they could put theirs (PATH). Of several threads, and of blocks within it, the last one to leave ends it:
-    it is of the whole process.
+    user's), and no program is started with a directory for temporary files that they could exchange. Of several
+    threads, and of blocks within it, the last one to leave ends it: it is of the whole process.
     """
     with _GUARD:
         _inside.append(True)
@@ -318,8 +317,6 @@ def guarded() -> Iterator[None]:
             _dropped.update(
                 (name, os.environ.pop(name)) for name, at in named.items() if ownership.exchangeable_by(Path(at))
             )
-            if (path := os.environ.get("PATH")) and (whole := ownership.whole_parts(path)) != path:
-                _dropped["PATH"], os.environ["PATH"] = path, whole or os.defpath
     try:
         yield
     finally:

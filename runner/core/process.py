@@ -1,7 +1,8 @@
 """Runs programs; nothing else in this project does.
 
 Argument lists only, never a shell; every call has a time limit; a child that exceeds it is killed with its whole
-process group. Output is decoded as UTF-8 with undecodable bytes replaced.
+process group. None is looked for where other users could put theirs (PATH), by us or by what we run. Output is decoded
+as UTF-8 with undecodable bytes replaced.
 """
 
 from __future__ import annotations
@@ -77,8 +78,23 @@ def find(program: str, path: str | None = None) -> Path | None:
     """The program's path, or None where PATH (or ``path``) does not hold it."""
     import shutil  # with all kinds of compression, which no start needs
 
-    file = shutil.which(program, path=path)
+    file = shutil.which(program, path=_whole(os.environ.get("PATH", os.defpath) if path is None else path))
     return Path(file) if file else None
+
+
+def _whole(path: str) -> str:
+    """Without the parts of a PATH in which other users could put programs."""
+    if all(each.startswith("/") for each in path.split(":")):
+        return path
+    from runner.core.ownership import whole_parts
+
+    return whole_parts(path) or os.defpath
+
+
+def _environment(env: Mapping[str, str] | None) -> Mapping[str, str] | None:
+    given = os.environ if env is None else env
+    whole = _whole(path) if (path := given.get("PATH")) else path
+    return env if whole == path else {**given, "PATH": whole or ""}
 
 
 def run(
@@ -215,8 +231,9 @@ def foreground(
     shares_terminal = os.isatty(0)
     try:
         child = subprocess.Popen(
-            command, cwd=cwd, env=env, stdout=2 if to_stderr else None, start_new_session=not shares_terminal
-        )
+            command, cwd=cwd, env=_environment(env), stdout=2 if to_stderr else None,
+            start_new_session=not shares_terminal,
+        )  # fmt: skip
     except (FileNotFoundError, PermissionError) as error:
         raise CommandNotFoundError(f"{command[0]} cannot be run: {error.strerror}", where=command[0]) from error
     interrupts = signal.signal(signal.SIGINT, signal.SIG_IGN) if shares_terminal else None
@@ -283,7 +300,7 @@ def start(
     command = _words(argv)
     try:
         return subprocess.Popen(
-            command, stdin=stdin, stdout=stdout, stderr=stderr, cwd=cwd, env=env, start_new_session=True
+            command, stdin=stdin, stdout=stdout, stderr=stderr, cwd=cwd, env=_environment(env), start_new_session=True
         )
     except FileNotFoundError as error:
         if cwd is not None and not cwd.is_dir():

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -19,7 +19,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from runner.core import files, process
+from runner.core import files, ownership, process
 from runner.core.errors import RunnerError
 from runner.core.hide import redacted
 from runner.jobs.directory import CODE_DIFF, Run
@@ -136,20 +136,31 @@ class GitReader:
         answer = self._run("ls-files", "-z", *which, "--", *paths)
         if len(answer) >= MOST_ANSWER_BYTES:
             raise GitError("the repository has too many files")
-        return tuple(os.fsdecode(name) for name in answer.split(b"\0") if name)
+        return _names(answer.split(b"\0"))
 
     def sources(self) -> tuple[str, str]:
         """SHA-256 of the index without documentation, and without Python; empty where it has none, or too many files.
-        Raises GitError.
+        Raises GitError, also where a name of the index leads out of the repository, of which ``diff`` would read.
         """
         answer = self._run("ls-files", "--stage", "-z", "--", *_PROGRAM)
+        _names(entry.partition(b"\t")[2] for entry in answer.split(b"\0"))
         if not 0 < len(answer) < MOST_ANSWER_BYTES:
+            if answer and not ownership.is_trusted(ownership.owner_of(self.repository.directory.stat())):
+                raise GitError("the repository is another user's, and has too many files")
             return "", ""
         others = (entry for entry in answer.split(b"\0") if not entry.endswith(b".py"))
         return files.sha256(answer), files.sha256(b"\0".join(others))
 
     def _run(self, *arguments: str) -> bytes:
         return _run(self.repository.top, self._env, *arguments)
+
+
+def _names(listed: Iterable[bytes]) -> tuple[str, ...]:
+    """Of the files that git lists. Raises GitError: one leads out of the repository: another user made the index."""
+    names = tuple(os.fsdecode(name) for name in listed if name)
+    if outside := next((each for each in names if each.startswith("/") or ".." in each.split("/")), ""):
+        raise GitError(f"a name in its index leads out of it: {outside}")
+    return names
 
 
 @contextmanager
@@ -274,7 +285,7 @@ def code_record(program: Sequence[str], directory: Path, *, with_diff: bool) -> 
     base = CodeRecord(repository=str(repository.top), commit=repository.commit, branch=repository.branch)
     try:
         with git_reader(repository) as reader:
-            answer, (sources, other_sources) = reader.diff(), reader.sources()
+            (sources, other_sources), answer = reader.sources(), reader.diff()
             untracked = "" if file is None or reader.tracked(file) else str(file.relative_to(repository.top))
     except (GitError, OSError) as error:
         return replace(base, problem=f"what differs from the commit is unknown: {error}"), ""

@@ -1,5 +1,6 @@
 """The record of the user's code: what it says of every kind of repository, and that none can run anything."""
 
+import hashlib
 import os
 import subprocess
 from pathlib import Path
@@ -203,3 +204,14 @@ def test_a_repository_of_another_user_is_read_too(tmp_path: Path) -> None:
     with pytest.raises(subprocess.CalledProcessError):
         git(top, "status")  # "detected dubious ownership"
     assert record(top)[0].dirty is False
+
+
+def test_an_index_that_names_what_is_outside_is_not_read(tmp_path: Path) -> None:
+    """As another user can make one: git would show that file's lines as changes."""
+    top = repository(tmp_path / "r", {"xx/diary.py": b"1\n", "train.py": b"1\n"})
+    (tmp_path / "diary.py").write_text("private\n")
+    index = (top / ".git/index").read_bytes().partition(b"TREE")[0].replace(b"xx/diary.py", b"../diary.py")
+    (top / ".git/index").write_bytes(index + hashlib.sha1(index).digest())
+    assert "private" in git(top, "diff", "HEAD"), "as git has it"
+    found, diff = record(top, "python", "train.py")
+    assert (found.problem.endswith(" leads out of it: ../diary.py"), diff, found.changed) == (True, "", ())
