@@ -174,9 +174,10 @@ class Campaign:
 
     def runs(self, key: str) -> tuple[Run, ...]:
         """Every run directory of a launch, the oldest first; what else someone put there is none, nor is a run of
-        another user than the campaign's, to which a link could lead.
+        another user than the campaign's, to which a link could lead, or one elsewhere, which a copy of another user's
+        campaign could name.
         """
-        if not _is_directory(self.launches(key)):
+        if "/" in key or not _is_directory(self.launches(key)):
             return ()
         names = filter(is_whole_id, files.names_in(self.launches(key)))
         runs = (Run(self.launches(key) / name) for name in sorted(names, key=_in_order))

@@ -259,7 +259,8 @@ def find_sweep(wanted: str | None) -> SweepDirectory | None:
         names = first_of([path.name for path in matching], _MOST)
         raise UsageError(f'"{wanted}" matches {len(matching)} sweeps: {names}', fix="give the id of one of them")
     for path in matching:
-        if (sweep := Run(path).read(SWEEP, Sweep)) is None:
+        sweep = Run(path).read(SWEEP, Sweep)
+        if sweep is None or not all(map(str.isdecimal, sweep.runs)):
             raise UsageError("the sweep cannot be read", where=str(path / SWEEP), fix="put back the file as it was")
         return SweepDirectory(path, sweep)
     return None

@@ -8,6 +8,7 @@ import pytest
 
 from runner.cli import run
 from runner.core.errors import Exit, UsageError
+from runner.jobs.campaign import Campaign
 from runner.jobs.directory import Run
 from runner.jobs.states import Together, query, scheduler_of
 from runner.study.directory import find_subjects, find_sweep
@@ -146,6 +147,17 @@ def test_a_sweep_that_lies_elsewhere_now_was_submitted(clients: Path, tmp_path: 
     moved = of(tmp_path).rename(tmp_path / "moved")
     sweep = find_sweep(str(moved))
     assert sweep is not None and (len(sweep.submitted), sweep.missing) == (3, "")
+
+
+def test_a_sweep_has_no_runs_that_lie_elsewhere(clients: Path, tmp_path: Path) -> None:
+    """As a copy of another user's may name: `cancel` would end them."""
+    submit()
+    copy, others = of(tmp_path).rename(tmp_path / "copy"), "../../runs"
+    assert run([*SLURM[:-5], "alone", *SLURM[-4:], "--", "true"]) == Exit.GOOD
+    (copy / "sweep.json").write_text((copy / "sweep.json").read_text().replace('"2":', f'"{others}":'))
+    with pytest.raises(UsageError, match="the sweep cannot be read"):
+        find_sweep(str(copy))
+    assert list((copy / "launches" / others).glob("*-alone-*")) and Campaign(copy).runs(others) == ()
 
 
 def test_the_beginning_of_a_sweeps_name_that_another_run_has_too_names_neither(clients: Path, tmp_path: Path) -> None:
