@@ -573,7 +573,7 @@ def _launch_facts(launch: Launch, made: Sequence[Attempt], studies: Studies) -> 
     attempt = decisive(made)
     if attempt is None:
         return LaunchFacts(launch, "missing")
-    run, plan = attempt.run, None if attempt.is_gap else attempt.run.plan  # of a gap, what is there may be changed
+    run, plan = attempt.run, None if attempt.is_gap else attempt.run.plan  # of a gap, what is there may be anything
     verdict = attempt.verdict if attempt.state == "proven" else None
     batch = batch_of(run) if verdict and verdict.unit != "steps" else Batch()
     device = device_of(run.records.start(0), run.records.report(0)) if verdict and launch.gpus == 1 else ""
@@ -583,13 +583,13 @@ def _launch_facts(launch: Launch, made: Sequence[Attempt], studies: Studies) -> 
         launch=launch,
         state=attempt.state,
         run=run.run_id,
-        directory=str(run.path),
+        directory="" if attempt.is_gap else str(run.path),
         attempts=len(made),
         outcome=attempt.verdict.outcome if attempt.verdict else None,
         why=attempt.why,
         **figure_keys(verdict, run.figure_by(verdict, plan, studies)),
         step_s=_step_s(run) if verdict else None,
-        nodes=_nodes(run, plan),
+        nodes=() if attempt.is_gap else _nodes(run, plan),
         gpus_by_node=plan.gpus_by_node if plan and place and not place.first_gpu else (),
         sm_clock_mhz=verdict.sm_clock_mhz if verdict else None,
         arms=verdict.arms if verdict else (),
