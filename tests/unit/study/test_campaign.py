@@ -224,6 +224,23 @@ def test_a_run_that_the_log_does_not_have_is_a_gap_while_nothing_launches(of: St
     assert "does not have the run" in gap
 
 
+@pytest.mark.parametrize("way", ["log", "link"])
+def test_what_is_lost_is_looked_up_nowhere_else(way: str, of: StudyDirectory, tmp_path: Path) -> None:
+    """As another user's study may lead a reader to runs of his own."""
+    private = tmp_path / "private"
+    private.mkdir()
+    if way == "log":
+        of._add("launched", SLOW, [os.path.relpath(private, of.launches(SLOW))])
+        assert facts(of).gaps[-1] == "its log of launches was altered"
+    else:
+        (run,) = of.runs(SLOW)
+        run.path.rename(tmp_path / "away")
+        run.path.symlink_to(private)
+        assert run.run_id in " ".join(facts(of).gaps)
+    lost = [each for each in facts(of).launches if each.state != "proven"]
+    assert [each.directory for each in lost] == [""] * (way == "link")
+
+
 def test_what_lies_where_runs_do_and_is_none_is_left_out(of: StudyDirectory) -> None:
     (of.launches(SLOW) / "20990101-000000-train-4").touch()
     shutil.rmtree(of.launches(OTHER))
