@@ -12,8 +12,8 @@ enroot_data() {
 # those above it and the links on the way, or they are the system's (login.defs), of a user whom RUNNER_TRUST names, or of
 # a project (others may write neither there nor above it, and it has a group of the user's that is none of the system's,
 # or the place above gives it one). All may write, too, where the login's group may, unless it is the user's alone, or
-# that of Debian's `users`, or an ACL has such a one; to the user's own, where a group may that he is not in. RUNNER_TRUST makes one a project's
-# (@GROUP). In a container of an ordinary user, root and strangers look the same.
+# that of Debian's `users`, or an ACL has such a one; to the user's own, where a group may that he is not in. RUNNER_TRUST
+# makes one a project's (@GROUP). In a container of an ordinary user, root and strangers look the same.
 is_own() {
   local at first count above everybody login rest target unknown=0 system
   local users all=() project=() given trusted open=(-perm -0002) acl group

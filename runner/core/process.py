@@ -92,9 +92,11 @@ def _whole(path: str) -> str:
 
 
 def _environment(env: Mapping[str, str] | None) -> Mapping[str, str] | None:
+    """The same, with such a PATH."""
     given = os.environ if env is None else env
-    whole = _whole(path) if (path := given.get("PATH")) else path
-    return env if whole == path else {**given, "PATH": whole or ""}
+    path = given.get("PATH", "")
+    whole = _whole(path) if path else ""
+    return env if whole == path else {**given, "PATH": whole}
 
 
 def run(
