@@ -119,7 +119,7 @@ def read_log(content: bytes) -> Log:
             line = msgspec.json.decode(raw, type=LogLine)
         except (ValueError, RecursionError):
             line = None
-        if line is None or "/" in line.run or "/" in line.launch:  # which would lead elsewhere
+        if line is None or any(map(_leads_away, filter(None, (line.launch, line.run)))):
             is_altered = True
             continue
         is_altered = is_altered or line.before != before
@@ -179,10 +179,10 @@ class Campaign:
         another user than the campaign's, to which a link could lead, or one elsewhere, which a copy of another user's
         campaign could name.
         """
-        if "/" in key or not _is_directory(self.launches(key)):
+        place = self.launches(key)
+        if _leads_away(key) or not all(map(_is_directory, (place, *place.parents)[: key.count("/") + 1])):
             return ()
-        names = filter(is_whole_id, files.names_in(self.launches(key)))
-        runs = (Run(self.launches(key) / name) for name in sorted(names, key=_in_order))
+        runs = (Run(place / name) for name in sorted(filter(is_whole_id, files.names_in(place)), key=_in_order))
         owner = Run(self.path).owner
         return tuple(run for run in runs if _is_directory(run.path) and run.owner == owner)
 
@@ -449,6 +449,11 @@ def _is_directory(path: Path) -> bool:
         return stat.S_ISDIR(path.lstat().st_mode)
     except (OSError, ValueError):
         return False
+
+
+def _leads_away(key: str) -> bool:
+    """Whether it names nothing below the directory to which it is added."""
+    return not {"", ".."}.isdisjoint(key.split("/"))
 
 
 def _in_order(run_id: str) -> tuple[str, int]:
