@@ -11,12 +11,12 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TypeAlias, TypeVar, get_args, overload
 
 from runner.core.errors import RefusedError, UsageError
-from runner.core.files import guarded, read_below
+from runner.core.files import guarded
 from runner.core.paths import site_of_shell
 from runner.jobs import directory as run_directories
 from runner.jobs.facts import run_facts
@@ -127,12 +127,9 @@ class Run(_Directory):
 
     def logs(self, rank: int | None = None) -> dict[str, str]:
         """Its logs that are not empty: file name -> text. ``rank``: only those of this rank."""
-        pattern = "*" if rank is None else f"rank-{rank}.*"
-        texts: dict[str, str] = {}
         run = self._files
-        for path in sorted(run.logs.glob(pattern)):
-            with suppress(OSError):  # through a link, to a file that is not the run's
-                texts[path.name] = read_below(run.path, f"logs/{path.name}").decode("utf-8", "replace")
+        names = (name for name in run.names_in("logs") if rank is None or name.startswith(f"rank-{rank}."))
+        texts = {name: run.content(f"logs/{name}").decode("utf-8", "replace") for name in sorted(names)}
         return {name: text for name, text in texts.items() if text}
 
     @property

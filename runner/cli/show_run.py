@@ -71,7 +71,7 @@ def _print_diff(run: Run) -> int:
         fix = f"`{PROGRAM} show {run.run_id}` says what is known of the code"
         raise UsageError("this run has no difference kept", where=str(path), fix=fix)
     try:
-        content = files.read_below(run.path, CODE_DIFF)
+        content = run.content_of(CODE_DIFF)
     except files.UnusableFileError as error:
         raise UsageError(f"the difference cannot be read: {error.strerror}", where=str(path)) from None
     show_file(content)

@@ -108,15 +108,78 @@ def open_below(directory: Path, name: str) -> BinaryIO:
     """A regular file below a directory, reached through no link: where others write, one could lead anywhere. Raises
     OSError; UnusableFileError: it is a link, or no regular file.
     """
-    parts, only_to_enter = name.split("/"), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC  # it may not be to be listed
-    handle = os.open(directory, only_to_enter)
+    return _open_below(os.open(directory, _ONLY_TO_ENTER), name, directory / name)
+
+
+_ONLY_TO_ENTER = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC  # it may not be to be listed
+
+
+def _open_below(directory: int, name: str, path: Path) -> BinaryIO:
+    above, _, last = name.rpartition("/")
+    handle = _entered(directory, above)
     try:
-        for part in parts[:-1]:
-            above, handle = handle, os.open(part, only_to_enter | os.O_NOFOLLOW, dir_fd=handle)
-            os.close(above)
-        return _regular(parts[-1], directory / name, handle, os.O_NOFOLLOW)
+        return _regular(last, path, handle, os.O_NOFOLLOW)
     finally:
         os.close(handle)
+
+
+def _entered(handle: int, below: str) -> int:
+    """A directory below another one, through no link, in whose place it is open."""
+    for part in filter(None, below.split("/")):
+        try:
+            inner = os.open(part, _ONLY_TO_ENTER | os.O_NOFOLLOW, dir_fd=handle)
+        finally:
+            os.close(handle)
+        handle = inner
+    return handle
+
+
+class Folder:
+    """A directory by its path, absolute, whose files are reached through no link, and only as long as it is the one
+    that it was at first: another user's could give its place to a link to a directory of this user's alone.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._first: os.stat_result | None = None
+        with suppress(OSError, ValueError):
+            os.close(self._enter())
+
+    def _enter(self) -> int:
+        """A handle of it. Raises OSError: it is not there, or not the one that it was."""
+        if self._first is None:
+            handle = _entered(os.open("/", _ONLY_TO_ENTER), str(ownership.real_path(self.path)))
+            self._first = os.fstat(handle)
+            return handle
+        handle = os.open(self.path, _ONLY_TO_ENTER)
+        if not self.is_first(os.fstat(handle)):
+            os.close(handle)
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), str(self.path))
+        return handle
+
+    def is_first(self, now: os.stat_result) -> bool:
+        """Whether what lies there now is the directory that did at first."""
+        return self._first is not None and os.path.samestat(now, self._first)
+
+    def open(self, name: str) -> BinaryIO:
+        """As ``open_below``."""
+        return _open_below(self._enter(), name, self.path / name)
+
+    def content_of(self, name: str, most: int = 1 << 28) -> bytes:
+        """As ``read_bytes``."""
+        return _content(lambda: self.open(name), self.path / name, most)
+
+    def names_in(self, name: str) -> frozenset[str]:
+        """The names in a directory below it, by one listing; none where it is not there, or a link is."""
+
+        def names() -> frozenset[str]:
+            entered = _entered(self._enter(), name)
+            try:
+                return _names_in(Path(f"/proc/self/fd/{entered}"))
+            finally:
+                os.close(entered)
+
+        return _none_if_gone(names)
 
 
 def resolved(path: Path) -> Path:
@@ -172,8 +235,16 @@ def touch_directory(directory: Path) -> bool:
 
 def names_in(directory: Path) -> frozenset[str]:
     """The names in a directory, by one listing; none where it is not there."""
+    return _none_if_gone(lambda: _names_in(directory))
+
+
+def _names_in(directory: Path) -> frozenset[str]:
+    return frozenset(path.name for path in directory.iterdir())
+
+
+def _none_if_gone(names: Callable[[], frozenset[str]]) -> frozenset[str]:
     try:
-        return again_if_stale(lambda: frozenset(path.name for path in directory.iterdir()))
+        return again_if_stale(names)
     except (FileNotFoundError, NotADirectoryError):
         return frozenset()
 

@@ -9,7 +9,6 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import zip_longest
-from pathlib import Path
 
 import msgspec
 
@@ -67,6 +66,8 @@ _NCCL_BYTES = 1 << 19  # of each process: hundreds of connections
 _VERSION = re.compile(r"\d+(\.\d+)+[-+~.\w]*")
 _NODES_BYTES = 1 << 20  # a line for each
 _FULL_BYTES = 1 << 16  # with less room than this no log or record can be written
+_BATCH = "logs/batch.err"
+_NODE_LOG = re.compile(r"node-.*\.log\Z", re.DOTALL)
 _RANKS = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?")  # of srun: "3", "0-2"
 
 
@@ -158,7 +159,7 @@ def collect(run: Run, state: JobState) -> Evidence:
     ends = _task_ends(run)
     failed = (rank for rank in range(plan.tasks) if rank not in exits or exits[rank].status != 0)
     told = {rank: pair for rank in failed if (pair := _telling(run, rank, exits.get(rank)))[1]}
-    batch, disk = _lines(run.logs / "batch.err"), os.statvfs(run.path)
+    batch, disk = _lines(run, _BATCH), os.statvfs(run.path)
     return Evidence(
         plan=plan,
         forced=plan.forced,
@@ -170,7 +171,7 @@ def collect(run: Run, state: JobState) -> Evidence:
         result=_result(run, plan, damaged),
         damaged=tuple(damaged),
         batch_line=logs.script_line(batch),
-        node_lines={_node_of(log): line for log in run.logs.glob("node-*.log") if (line := _last(_lines(log)))},
+        node_lines={_node_of(log): line for log in _node_logs(run) if (line := _last(_lines(run, log)))},
         rank_lines={rank: line for rank, (_quote, line) in told.items()},
         rank_quotes={rank: quote for rank, (quote, _line) in told.items()},
         # Of those only whose launcher says itself that it ran there.
@@ -178,16 +179,18 @@ def collect(run: Run, state: JobState) -> Evidence:
         meters=meters,
         # Connections stand at their start.
         nccl=logs.together(
-            logs.parse("\n".join(_lines(path, from_start=_NCCL_BYTES))) for path in run.path.glob("nccl/*.log")
+            logs.parse("\n".join(_lines(run, f"nccl/{name}", from_start=_NCCL_BYTES)))
+            for name in run.names_in("nccl")
+            if name.endswith(".log")
         ),
         container_faults=tuple(container_faults(run, plan, {rank for ranks in there.values() for rank in ranks})),
         task_ends={rank: end for rank, (end, _node) in ends.items()},
         task_nodes={rank: node for rank, (_end, node) in ends.items() if node},
         versions=_versions(run, plan, starts),
-        hosts=tuple(line.strip() for line in _lines(run.path / NODES, from_start=_NODES_BYTES) if line.strip()),
+        hosts=tuple(line.strip() for line in _lines(run, NODES, from_start=_NODES_BYTES) if line.strip()),
         failed_nodes=tuple(match[1] for line in batch if (match := logs.FAILED_NODE.match(line.strip()))),
         cancelled=run.cancelled,
-        plan_sha256=files.sha256(files.read_below(run.path, PLAN)),
+        plan_sha256=files.sha256(run.content_of(PLAN)),
         disk_full=disk.f_bavail * disk.f_frsize < _FULL_BYTES or (disk.f_files > 0 and disk.f_favail == 0),
     )
 
@@ -196,7 +199,7 @@ def _result(run: Run, plan: Plan, damaged: list[str]) -> Result | None:
     """The program's result; where none is promised, a user's own program may keep another file of that name."""
     content = b""
     try:
-        content = files.read_below(run.path, RESULT)
+        content = run.content_of(RESULT)
         return decoded(content, Result)
     except FileNotFoundError:
         return None
@@ -214,7 +217,7 @@ def _task_ends(run: Run) -> dict[int, tuple[str, str]]:
     task counts.
     """
     ends: dict[int, tuple[str, str]] = {}
-    for line in _lines(run.logs / "batch.err"):
+    for line in _lines(run, _BATCH):
         match = logs.TASK_END.match(line.strip())
         for part in match[2].split(",") if match else ():
             ranks = _RANKS.fullmatch(part)
@@ -237,23 +240,23 @@ def container_faults(run: Run, plan: Plan, starts: Container[int]) -> Iterator[C
     gone = was_there and not os.path.lexists(plan.image.path)
     for rank in range(plan.tasks):
         if rank not in starts:
-            yield from _container_fault(run.logs / f"rank-{rank}.err", some, gone, rank=rank)
+            yield from _container_fault(run, f"logs/rank-{rank}.err", some, gone, rank=rank)
     if some:
         return
-    for path in sorted(run.logs.glob("node-*.log")):
-        yield from _container_fault(path, False, gone, node=_node_of(path))
-    yield from _container_fault(run.logs / "batch.err", False, gone)
+    for name in _node_logs(run):
+        yield from _container_fault(run, name, False, gone, node=_node_of(name))
+    yield from _container_fault(run, _BATCH, False, gone)
 
 
 def _container_fault(
-    path: Path, some_started: bool, image_gone: bool, *, rank: int | None = None, node: str = ""
+    run: Run, name: str, some_started: bool, image_gone: bool, *, rank: int | None = None, node: str = ""
 ) -> Iterator[ContainerFault]:
-    lines = _lines(path, from_start=_LOG_BYTES)
+    lines = _lines(run, name, from_start=_LOG_BYTES)
     if sum(map(len, lines)) >= _LOG_BYTES // 2:  # the cause stands at the beginning, what followed may be long
-        lines += _lines(path)
+        lines += _lines(run, name)
     fault = logs.container_fault(lines, some_started=some_started, image_gone=image_gone)
     if fault is not None:
-        yield replace(fault, file=path.name, rank=rank, node=node or fault.node)
+        yield replace(fault, file=name.removeprefix("logs/"), rank=rank, node=node or fault.node)
 
 
 def _versions(run: Run, plan: Plan, starts: Mapping[int, StartRecord]) -> dict[str, dict[str, str]]:
@@ -264,9 +267,9 @@ def _versions(run: Run, plan: Plan, starts: Mapping[int, StartRecord]) -> dict[s
     names: list[str] = [plan.scheduler] if SCHEDULERS[plan.scheduler].version else []
     names += [plan.runtime] if runtime.version_variable else []
     versions: dict[str, dict[str, str]] = {name: {} for name in (*names, *runtime.versions)}
-    for path in (run.path / VERSIONS, *sorted(run.path.glob(f"{VERSIONS}-*"))):
-        for name, line, *named in (line.split("\t", 2) for line in _lines(path) if "\t" in line):
-            node = named[0] if named else path.name.removeprefix(VERSIONS).removeprefix("-")
+    for file in sorted(each for each in run.names_in("") if each == VERSIONS or each.startswith(f"{VERSIONS}-")):
+        for name, line, *named in (line.split("\t", 2) for line in _lines(run, file) if "\t" in line):
+            node = named[0] if named else file.removeprefix(VERSIONS).removeprefix("-")
             # The number in what a program says of itself: 22.05.8 of "slurm 22.05.8"; else the line.
             if name in versions and ((number := _VERSION.search(line)) or not node):
                 versions[name][node] = number[0] if number else line.strip()[:100]
@@ -276,15 +279,19 @@ def _versions(run: Run, plan: Plan, starts: Mapping[int, StartRecord]) -> dict[s
     return versions
 
 
-def _node_of(log: Path) -> str:
-    return log.name.removeprefix("node-").removesuffix(".log")
+def _node_logs(run: Run) -> list[str]:
+    return sorted(f"logs/{name}" for name in run.names_in("logs") if _NODE_LOG.match(name))
+
+
+def _node_of(log: str) -> str:
+    return log.removeprefix("logs/node-").removesuffix(".log")
 
 
 def _telling(run: Run, rank: int, record: ExitRecord | None) -> tuple[str, str]:
     """Of a rank's logs what the verdict quotes, and the line by which it is judged: its step's end or the loss of its
     image where that is the last. Of the standard output, where the standard error gives no reason.
     """
-    lines, name = _lines(run.logs / f"rank-{rank}.err"), f"logs/rank-{rank}.err: "
+    lines, name = _lines(run, f"logs/rank-{rank}.err"), f"logs/rank-{rank}.err: "
     if record is not None and record.exit_code is not None and not record.signals_forwarded:
         lines = logs.without_end(lines)  # its program had ended; Slurm tells rank 0 of the step's end all the same
     last = _last(lines)
@@ -292,7 +299,7 @@ def _telling(run: Run, rank: int, record: ExitRecord | None) -> tuple[str, str]:
         return name + (logs.before_end(lines) or last), last
     line = logs.reason(lines)
     if not line:
-        output = _lines(run.logs / f"rank-{rank}.out")
+        output = _lines(run, f"logs/rank-{rank}.out")
         if line := logs.reason(output) if last else logs.telling(output):
             name = f"logs/rank-{rank}.out: "
     line = line or logs.telling(lines)
@@ -303,14 +310,11 @@ def _last(lines: Sequence[str]) -> str:
     return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
 
-def _lines(path: Path, *, from_start: int = 0) -> list[str]:
-    """The end of a log (or so many bytes from its start), by lines; none where it cannot be read, or a link leads to
-    it: in another user's run to files of this one.
-    """
-    run = path.parent if path.parent.name not in ("logs", "nccl") else path.parents[1]
+def _lines(run: Run, name: str, *, from_start: int = 0) -> list[str]:
+    """The end of a log (or so many bytes from its start), by lines; none where it cannot be read."""
 
     def read() -> bytes:
-        with files.open_below(run, path.relative_to(run).as_posix()) as file:
+        with run.open(name) as file:
             if not from_start:
                 file.seek(max(0, os.fstat(file.fileno()).st_size - _LOG_BYTES))
             return file.read(from_start or _LOG_BYTES)

@@ -72,8 +72,8 @@ def is_whole_id(text: str) -> bool:
 class Records:
     """What the ranks of a run have left: a JSON document each, by rank and kind."""
 
-    def __init__(self, ranks: Path) -> None:
-        self.ranks = ranks
+    def __init__(self, run: files.Folder) -> None:
+        self._run = run
 
     @property
     def starts(self) -> dict[int, StartRecord]:
@@ -93,7 +93,7 @@ class Records:
         the directory cannot be listed.
         """
         by_kind: dict[str, list[int]] = {}
-        for match in filter(None, map(_RECORD.match, files.names_in(self.ranks))):
+        for match in filter(None, map(_RECORD.match, self._run.names_in("ranks"))):
             by_kind.setdefault(match[2], []).append(int(match[1]))
         return {kind: tuple(sorted(ranks)) for kind, ranks in by_kind.items()}
 
@@ -101,9 +101,9 @@ class Records:
         """One record; None where there is none. What is wrong with one goes to ``damaged``, also that it is another
         rank's.
         """
-        path = self.ranks / f"{rank}.{kind}.json"
+        path = self._run.path / "ranks" / f"{rank}.{kind}.json"
         try:
-            record = decoded(files.read_below(self.ranks.parent, f"{self.ranks.name}/{path.name}"), struct)
+            record = decoded(self._run.content_of(f"ranks/{path.name}"), struct)
         except OSError as error:
             if not os.path.lexists(path):
                 return None
@@ -154,9 +154,8 @@ class _Submission(_File[Submitted]):
         return msgspec.structs.replace(record, job_id=job_id, refused="" if job_id else "this attempt was not needed")
 
 
-class Run:
-    """One run by its directory, absolute. No link in it is followed: in another user's, it could lead to a file of
-    this user's alone, and what is read is shown in reports.
+class Run(files.Folder):
+    """One run by its directory, absolute. What is read of it is shown in reports.
 
     Attributes:
         run_id: the directory's name. logs: where the batch script's and the ranks' output lies.
@@ -174,13 +173,10 @@ class Run:
     cancelled = _File(CANCELLED, Cancelled)
 
     def __init__(self, path: Path, redacted: Mapping[str, str] | None = None) -> None:
-        self.path, self.run_id, self.redacted = path, path.name, redacted or {}
+        super().__init__(path)
+        self.run_id, self.redacted = path.name, redacted or {}
         self.logs, self.ranks = path / "logs", path / "ranks"
-        self.records = Records(self.ranks)
-        self._opened: tuple[int, int] | None = None
-        with suppress(OSError, ValueError):
-            about = path.stat()
-            self._opened = about.st_dev, about.st_ino
+        self.records = Records(self)
 
     @property
     def verdict(self) -> Verdict | None:
@@ -310,7 +306,7 @@ class Run:
     def _outcome_of_ranks(self) -> str:
         """As it was first judged, whatever became of its records; empty where no rank has begun."""
         _, outcome, *ranks = self._first_judged
-        if not ranks and files.names_in(self.ranks) and (verdict := self.verdict) is not None:
+        if not ranks and self.names_in("ranks") and (verdict := self.verdict) is not None:
             return outcome or verdict.outcome
         return outcome if ranks else ""
 
@@ -395,7 +391,7 @@ class Run:
     def content(self, name: str) -> bytes:
         """A file's bytes; empty where it cannot be read."""
         try:
-            return files.read_below(self.path, name)
+            return self.content_of(name)
         except OSError:
             return b""
 
@@ -405,7 +401,7 @@ class Run:
         container, to which the run directory is mounted.
         """
         try:
-            value = decoded(content := files.read_below(self.path, name), kind)
+            value = decoded(content := self.content_of(name), kind)
         except (FileNotFoundError, NotADirectoryError, files.UnusableFileError):
             return None
         except (ValueError, RecursionError, msgspec.ValidationError):
@@ -446,7 +442,7 @@ class Run:
                 seals.make_key()
             document["made_of"] = self._made_of()
             document["seal"] = self._seal(document)
-            ranks = " ranks" if files.names_in(self.ranks) or self._ended_well else ""
+            ranks = " ranks" if self.names_in("ranks") or self._ended_well else ""
             self._keep_first(f"{document['made_of']} {document['outcome']}{ranks}\n")
         text = json.dumps(document, indent=2) + "\n"
         if name in _ORDERS and is_linked(self):
@@ -461,8 +457,7 @@ class Run:
         try:
             about = os.fstat(handle)
             # As it was before anything was read: where others write, a link to an own run could take a run's place.
-            is_opened = about.st_uid == os.geteuid() and (about.st_dev, about.st_ino) == self._opened
-            if is_opened and not self.exchangeable_by:
+            if about.st_uid == os.geteuid() and self.is_first(about) and not self.exchangeable_by:
                 self.write(name, value, Path(f"/proc/self/fd/{handle}"))
         finally:
             os.close(handle)
@@ -512,7 +507,7 @@ class Run:
     def owner(self) -> int:
         """The user id of whose run it is. Raises OSError; also where it is another directory than it was."""
         about = self.path.stat()
-        if (about.st_dev, about.st_ino) != self._opened:
+        if not self.is_first(about):
             raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), str(self.path))
         return about.st_uid
 
@@ -542,7 +537,7 @@ class Run:
 
     def _made_of(self) -> str:
         """SHA-256 of what it is judged by, but for its logs, and of the program that ran."""
-        records = sorted(filter(_RECORD.match, files.names_in(self.ranks)))
+        records = sorted(filter(_RECORD.match, self.names_in("ranks")))
         names = (PLAN, JOB, RESULT, EXIT, ENDED, CODE, CODE_DIFF, CODE_FILES, *(f"ranks/{name}" for name in records))
         lines = [f"{files.sha256(self._there(name))}  {name}" for name in names]
         lines.append(files.tree_hash(recipe_programs(self.path / "recipe")))
@@ -551,7 +546,7 @@ class Run:
     def _there(self, name: str) -> bytes:
         """A file's bytes; empty where it is not there. Raises OSError: that is not known now."""
         try:
-            return files.read_below(self.path, name)
+            return self.content_of(name)
         except (FileNotFoundError, NotADirectoryError, files.UnusableFileError):
             return b""
 

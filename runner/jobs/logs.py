@@ -66,7 +66,7 @@ def first_failed(run: Run) -> tuple[Selection, int | None]:
     With them the log of the batch script or of a node that the verdict quotes.
     """
     verdict = run.verdict
-    if verdict is None and any(name.endswith(".exit.json") for name in files.names_in(run.ranks)):
+    if verdict is None and any(name.endswith(".exit.json") for name in run.names_in("ranks")):
         from runner.jobs.verdict import judge
 
         with suppress(RunnerError, OSError):  # by what is there now
@@ -115,7 +115,7 @@ class LogFile:
 
     path: Path
     rank: int | None
-    run: Path | None = None
+    run: Run | None = None
     owner: int | None = None
 
     def open(self) -> BinaryIO:
@@ -124,7 +124,7 @@ class LogFile:
         """
         if self.run is None:
             return files.open_regular(self.path, self.owner)
-        return files.open_below(self.run, self.path.relative_to(self.run).as_posix())
+        return self.run.open(f"logs/{self.path.name}")
 
 
 @dataclass(frozen=True)
@@ -186,13 +186,13 @@ def log_files(run: Run, selection: Selection) -> tuple[LogFile, ...]:
 def _log_file(run: Run, path: Path) -> LogFile:
     match = _RANK.match(path.name)
     rank, is_ours = int(match[1]) if match else None, path.parent == run.logs
-    return LogFile(path, rank, run.path if is_ours else None, None if is_ours else run.owner_of_outputs)
+    return LogFile(path, rank, run if is_ours else None, None if is_ours else run.owner_of_outputs)
 
 
 def _paths(run: Run) -> Iterable[Path]:
     """The logs of a run; of a batch script of the user the files that it writes."""
     if (record := run.submitted) is None or record.record is None:
-        return run.logs.glob("*")
+        return [run.logs / name for name in run.names_in("logs")]
     from runner.jobs.scripts import outputs
 
     return outputs(record.record, record.job_id)

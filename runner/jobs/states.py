@@ -66,7 +66,7 @@ def never_began(run: Run, record: Submitted, state: JobState | None) -> bool:
         return False
     if not files.is_local(run.path):
         files.touch_directory(run.path)  # what another machine has written there becomes visible
-    if has_begun(run) or run.has_marker or files.names_in(run.ranks) or run.had_begun:
+    if has_begun(run) or run.has_marker or run.names_in("ranks") or run.had_begun:
         return False
     if run.status_in(record.allocation) is not None:
         return False
@@ -221,7 +221,7 @@ class Together:
 
 def _of_task(run: Run, state: JobState) -> JobState:
     """Of a task that was cancelled while it waited, Slurm keeps nothing (22.05): we know that we cancelled it."""
-    has_begun = run.has_marker or bool(files.names_in(run.ranks))
+    has_begun = run.has_marker or bool(run.names_in("ranks"))
     return JobState("ended", "CANCELLED") if state.phase == "unknown" and run.cancelled and not has_begun else state
 
 

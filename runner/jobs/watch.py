@@ -108,7 +108,7 @@ def _lacks_nccl_logs(run: Run, there: Presence, plan: Plan) -> bool:
         return False
     if not dict(plan.env).get("NCCL_DEBUG_FILE", "").startswith(_NCCL_LOGS):
         return False
-    logs = (name for name in files.names_in(run.path / "nccl") if name.endswith(".log"))
+    logs = (name for name in run.names_in("nccl") if name.endswith(".log"))
     return sum(1 for _ in logs) < plan.tasks
 
 

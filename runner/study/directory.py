@@ -174,7 +174,7 @@ def read(path: Path) -> StudyDirectory | None:
     it is none.
     """
     try:
-        study = msgspec.convert(json.loads(files.read_below(path, STUDY)), Study)
+        study = msgspec.convert(json.loads(Run(path).content_of(STUDY)), Study)
     except (OSError, ValueError, RecursionError):
         return None
     return StudyDirectory(path, study) if is_whole(study) else None

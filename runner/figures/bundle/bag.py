@@ -10,9 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO
 
-from runner.core import files
 from runner.core.errors import NotProvenError
-from runner.core.files import sha256
+from runner.core.files import Folder, sha256
 
 _BLOCK = 512
 _END = bytes(2 * _BLOCK)
@@ -167,14 +166,14 @@ def is_member(name: str) -> bool:
     return name in _FILES or _RECORD.match(name) is not None or _NCCL.match(name) is not None
 
 
-def files_of(run: Path) -> Iterator[tuple[str, bytes]]:
+def files_of(run: Folder) -> Iterator[tuple[str, bytes]]:
     """The files of a run directory that go into a bundle, by name; of logs what the verdict reads."""
     names = list(_FILES)
     for folder in ("ranks", "nccl"):
-        names += [f"{folder}/{path.name}" for path in run.glob(f"{folder}/*")]
+        names += [f"{folder}/{name}" for name in run.names_in(folder)]
     for name in sorted(filter(is_member, names)):
         try:
-            file = files.open_below(run, name)
+            file = run.open(name)
         except OSError as error:
             if error.errno in _NO_FILE:
                 continue

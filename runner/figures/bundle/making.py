@@ -119,7 +119,7 @@ def _copied(run: Run, data: Path) -> BundledRun:
         )
     secrets = secrets_of(run)
     redacted: dict[str, str] = {}
-    for name, content in files_of(run.path):
+    for name, content in files_of(run):
         clean = redacted_file(name, content, secrets)
         if any(secret.encode("utf-8", "surrogateescape") in clean for secret in secrets):
             raise NotProvenError("a secret value cannot be taken out of this file", where=str(run.path / name))

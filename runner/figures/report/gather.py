@@ -14,7 +14,6 @@ from statistics import median, median_low
 import msgspec
 
 from runner import __version__
-from runner.core import files
 from runner.core.errors import RunnerError
 from runner.core.hide import hidden_value
 from runner.core.text import counted, first_of, gpus_text
@@ -289,7 +288,7 @@ def step_times(ends_s: Sequence[float], group_steps: int, cut_s: float) -> StepT
 def _script(run: Run) -> str:
     """The script exactly as it was submitted, but for ``***`` in place of secrets. Empty where it cannot be read."""
     try:
-        with files.open_below(run.path, SCRIPT) as file:
+        with run.open(SCRIPT) as file:
             size, raw = os.fstat(file.fileno()).st_size, file.read(_MOST_SCRIPT + _UNSHOWN)
     except OSError:
         return ""

@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from runner.core.errors import Exit
+from runner.core.files import Folder
 from runner.figures.bundle.bag import files_of
 from runner.figures.bundle.proof import InBundle, difference
 from runner.jobs.directory import Run
@@ -33,12 +34,12 @@ def test_a_long_log_is_cut_between_lines(tmp_path: Path, name: str, whole: str) 
     log = tmp_path / name
     log.parent.mkdir()
     log.write_text("first\n" + "a secret that is long\n" * 100_000 + "last\n")
-    ((_, content),) = files_of(tmp_path)
+    ((_, content),) = files_of(Folder(tmp_path))
     lines = content.decode().splitlines()
     assert len(lines) > 1_000
     assert set(lines) == {whole, "a secret that is long"}
     log.write_text("short, without an end")
-    assert dict(files_of(tmp_path)) == {name: b"short, without an end"}
+    assert dict(files_of(Folder(tmp_path))) == {name: b"short, without an end"}
 
 
 @pytest.fixture
@@ -173,7 +174,7 @@ def test_a_link_in_a_run_directory_brings_no_other_file(tmp_path: Path) -> None:
     (run / "versions").symlink_to(private / "x.log")
     (run / "nccl").symlink_to(private)
     (run / "ranks/0.start.json").write_text("{}")
-    assert dict(files_of(run)) == {"ranks/0.start.json": b"{}"}
+    assert dict(files_of(Folder(run))) == {"ranks/0.start.json": b"{}"}
 
 
 def test_of_a_batch_that_ranks_may_have_shared_the_records_tell_and_no_words_of_a_forger(tmp_path: Path) -> None:
