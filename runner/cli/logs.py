@@ -95,10 +95,8 @@ def command(run: str | None, ranks: str | None, every: bool, lines: int | None, 
 
 def _most_telling(subjects: Sequence[Subject]) -> Subject:
     """Of a chain the last attempt that has logs, as earlier ones may well have failed; else one that failed."""
-    from runner.study.directory import chain_of
-
     runs = [each for each in subjects if isinstance(each, Run)]
-    if chain_of(subjects[-1]) is not None:
+    if subjects[-1].chain is not None:
         runs = [each for each in reversed(runs) if logs.log_files(each, Selection())]
     else:
         runs = [each for each in runs if each.verdict and each.verdict.exit_code]

@@ -66,9 +66,8 @@ def wait_for(
     """Wait for runs and studies, and print their verdicts, of several that are not good, and their list."""
     from runner.jobs.directory import Run
     from runner.jobs.states import Together
-    from runner.study.directory import chain_of
 
-    if as_json and (len(subjects) > 1 or any(map(chain_of, subjects))):
+    if as_json and (len(subjects) > 1 or any(each.chain for each in subjects)):
         return _document_of(subjects, timeout_s)
     codes: dict[Path, int] = {}  # of a chain that of its last attempt
     together = Together(each for each in subjects if isinstance(each, Run)) if len(subjects) > 1 else None
@@ -80,7 +79,7 @@ def wait_for(
                 say(_cancelled(other)[1])
             return Exit.INTERRUPTED
         if not (isinstance(each, Run) and each.is_needless):
-            codes[chain_of(each) or each.path] = code
+            codes[each.chain or each.path] = code
             runs += [each] if isinstance(each, Run) else []
     if len(runs) > 1 or (len(subjects) > 1 and runs):
         show_runs(runs, as_json=False)
@@ -143,7 +142,6 @@ def _document_of(subjects: Sequence[Subject], timeout_s: float | None, lacks: st
     from runner.jobs.life import finish
     from runner.jobs.states import Together
     from runner.model.output import Problem, WaitedFor
-    from runner.study.directory import chain_of
     from runner.study.gather import wait
 
     runs: list[RunFacts] = []
@@ -160,7 +158,7 @@ def _document_of(subjects: Sequence[Subject], timeout_s: float | None, lacks: st
         else:
             studies.append(now := wait(each, warn, timeout_s=left_s))
             code, error = Exit.NOT_PROVEN, problem(now)
-        ends[chain_of(each) or each.path] = code, error
+        ends[each.chain or each.path] = code, error
     none = (int(Exit.NOT_ACCEPTED), Problem("not-accepted", lacks)) if lacks else (int(Exit.GOOD), None)
     exit_code, first = next((end for end in ends.values() if end[1] is not None), none)
     return json_output.show(WaitedFor(tuple(runs), tuple(studies)), exit_code=exit_code, error=first)
@@ -233,11 +231,10 @@ def wait_and_judge(
     Ctrl-C ends the waiting, and leaves the job alone unless ``cancel_on_interrupt``.
     """
     from runner.jobs.life import WaitInterrupted, finish
-    from runner.study.directory import chain_of
 
     shows_good = together is None
     try:
-        with job_display(run, quiet=as_json, named=not shows_good or chain_of(run) is not None) as on_progress:
+        with job_display(run, quiet=as_json, named=not shows_good or run.chain is not None) as on_progress:
             verdict = finish(
                 run, on_progress, warn, timeout_s=timeout_s, cancel_on_interrupt=cancel_on_interrupt, together=together
             )

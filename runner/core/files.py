@@ -148,7 +148,10 @@ class Folder:
     def _enter(self) -> int:
         """A handle of it. Raises OSError: it is not there, or not the one that it was."""
         if self._first is None:
-            handle = _entered(os.open("/", _ONLY_TO_ENTER), str(ownership.real_path(self.path)))
+            try:
+                handle = _entered(os.open("/", _ONLY_TO_ENTER), str(self.path))
+            except NotADirectoryError:  # there is a link on the way
+                handle = _entered(os.open("/", _ONLY_TO_ENTER), str(ownership.real_path(self.path)))
             self._first = os.fstat(handle)
             return handle
         handle = os.open(self.path, _ONLY_TO_ENTER)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -37,10 +38,12 @@ _PROGRAM = (":(top)", *(f":(top,exclude,icase){name}" for name in _DOCUMENTATION
 _HASH = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?\Z")
 _LINKS = 5  # symbolic references that lead to each other
 _SHORT = 1 << 16  # of HEAD and its like, bytes
+# With sparseCheckout a file that is there is compared though it need not be (skip-worktree).
 _OWN_CONFIGURATION = """[core]
 	quotePath = false
 	fsmonitor = false
 	hooksPath = /dev/null
+	sparseCheckout = true
 [diff]
 	autoRefreshIndex = false
 """
@@ -200,6 +203,11 @@ def git_reader(repository: Repository) -> Iterator[GitReader]:
             "GIT_INDEX_FILE": str(repository.directory / "index"),
             "GIT_WORK_TREE": str(repository.top),
         }
+        if re.search(rb"(\A|\0)[a-z] ", _run(repository.top, env, "ls-files", "-v", "-z")):
+            # The user has told git to take files for unchanged: it is asked by an index of its own what they are.
+            index = shutil.copyfile(repository.directory / "index", own / "index")
+            env["GIT_INDEX_FILE"] = str(index)
+            _run(repository.top, env, "update-index", "-q", "--really-refresh")
         yield GitReader(repository, env)
 
 

@@ -212,7 +212,14 @@ class Run(files.Folder):
     @property
     def chain_end(self) -> str:
         """Of an attempt of a chain, why none follows those that were queued; empty while one may."""
-        return Run(self.path.parents[2]).content(CHAIN_END).decode("utf-8", "replace").strip()
+        return Run(self.chain).content(CHAIN_END).decode("utf-8", "replace").strip() if self.chain else ""
+
+    @property
+    def chain(self) -> Path | None:
+        """The directory of the chain in which it is an attempt; None where it is of none, or was copied elsewhere."""
+        attempt = self.path.parent
+        is_there = attempt.parent.name == LAUNCHES and attempt.name.isdecimal()
+        return attempt.parents[1] if is_there and (plan := self.plan) is not None and plan.attempt else None
 
     @property
     def name(self) -> str:

@@ -42,6 +42,8 @@ def described(top: Path, names: Sequence[str]) -> dict[str, str]:
     if len(names) > MOST_FILES:
         raise RefusedError(f"{len(names)} files would be copied to the site", where=str(top), fix=_FIX)
     for name in names:
+        if any((top / each).is_symlink() for each in Path(name).parents):
+            continue  # the link in the directory's place is sent
         with suppress(FileNotFoundError, NotADirectoryError):
             status = (top / name).lstat()
             if stat.S_ISLNK(status.st_mode):

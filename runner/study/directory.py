@@ -40,6 +40,7 @@ class StudyDirectory(Campaign):
     """A study's directory, absolute, and what was asked."""
 
     at_work = "another `scale` is at work on this study"
+    chain = None
 
     def __init__(self, path: Path, study: Study) -> None:
         super().__init__(path)
@@ -105,15 +106,9 @@ class SweepDirectory(Campaign):
 Subject = Run | StudyDirectory
 
 
-def chain_of(subject: Subject) -> Path | None:
-    """The directory of the chain that a run is an attempt of; None where it is of none."""
-    plan = subject.plan if isinstance(subject, Run) else None
-    return subject.path.parents[2] if plan is not None and plan.attempt else None
-
-
 def next_attempt(subject: Subject) -> Run | None:
     """Of an attempt that has ended, the next one, if it is queued or has begun; else None."""
-    chain = chain_of(subject)
+    chain = subject.chain
     runs = () if chain is None else Campaign(chain).runs(str(int(subject.path.parent.name) + 1))
     for run in runs:
         files.touch_directory(run.path)  # what another machine has written there becomes visible

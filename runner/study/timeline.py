@@ -12,7 +12,7 @@ from pathlib import Path
 from runner.jobs.cost import last_sign_s
 from runner.jobs.directory import EXIT, LAUNCHES, Run, utc
 from runner.model.report import AttemptTimes, ChainTimes
-from runner.study.directory import CHECKPOINTS, DONE, chain_of, name_of
+from runner.study.directory import CHECKPOINTS, DONE, name_of
 
 _BEGAN, _RESUMES = "began", "resumes"  # of an attempt: chain.sh
 _FIRST_STEP = "first-step"  # which a program may leave
@@ -22,9 +22,9 @@ def timelines(runs: Sequence[Run]) -> Iterator[ChainTimes]:
     """Of each chain all of whose attempts that have begun are among these runs, and noted which checkpoint they had:
     those of earlier versions did not.
     """
-    for chain in dict.fromkeys(filter(None, map(chain_of, runs))):
-        begun = [Run(path.parent) for path in chain.glob(f"{LAUNCHES}/*/*/{_BEGAN}")]
-        if {run.path for run in begun} <= {run.path for run in runs if (run.path / _RESUMES).exists()}:
+    for chain in dict.fromkeys(run.chain for run in runs if run.chain):
+        begun = [run for path in chain.glob(f"{LAUNCHES}/*/*/{_BEGAN}") if (run := Run(path.parent)).chain == chain]
+        if begun and {run.path for run in begun} <= {run.path for run in runs if (run.path / _RESUMES).exists()}:
             yield timeline(chain, sorted(begun, key=lambda run: int(run.path.parent.name)))
 
 

@@ -166,7 +166,8 @@ def test_a_mirror_writes_through_no_link_and_takes_no_part_of_a_file(tmp_path: P
     (own / "a/x").write_bytes(b"12345")
     (own / "a/x").chmod(0o755)
     (own / "out").symlink_to("/etc/passwd")
-    wanted = mirror.described(own, ("a/x", "out", "gone"))
+    (own / "led").symlink_to(tmp_path)
+    wanted = mirror.described(own, ("a/x", "out", "gone", f"led/{own.name}/a/x"))
     assert list(wanted) == ["a/x"]
     with pytest.raises(EOFError):
         _received(there, wanted, b"\0\0\0\0\0\0\0\x05123")

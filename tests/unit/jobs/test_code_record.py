@@ -206,6 +206,18 @@ def test_a_repository_of_another_user_is_read_too(tmp_path: Path) -> None:
     assert record(top)[0].dirty is False
 
 
+@pytest.mark.parametrize("flag", ["--assume-unchanged", "--skip-worktree"])
+def test_a_file_that_git_was_to_take_for_unchanged_is_compared(flag: str, tmp_path: Path) -> None:
+    top = repository(tmp_path / "r", {"train.py": b"1\n", "left out.py": b"1\n"})
+    git(top, "update-index", flag, "train.py")
+    git(top, "update-index", "--skip-worktree", "left out.py")  # as a sparse checkout has it
+    (top / "left out.py").unlink()
+    (top / "train.py").write_text("2\n")
+    before = (top / ".git/index").read_bytes()
+    assert git(top, "diff", "HEAD") == "", "as git has it"
+    assert record(top)[0].changed == ("train.py",) and (top / ".git/index").read_bytes() == before
+
+
 def test_an_index_that_names_what_is_outside_is_not_read(tmp_path: Path) -> None:
     """As another user can make one: git would show that file's lines as changes."""
     top = repository(tmp_path / "r", {"xx/diary.py": b"1\n", "train.py": b"1\n"})

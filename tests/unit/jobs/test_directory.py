@@ -15,6 +15,7 @@ from runner.core.errors import UsageError
 from runner.jobs import creation, directory
 from runner.jobs.directory import Run
 from runner.jobs.facts import shown_run
+from runner.jobs.logs import Selection, log_files
 from runner.model.job import JobState, NodeShare, Submitted
 from runner.model.records import StartRecord
 from tests.support.evidence import start
@@ -63,6 +64,23 @@ def test_what_cannot_be_made_or_copied_is_reported(tmp_path: Path) -> None:
     (tmp_path / "recipe/gone").symlink_to("/no/such/file")
     with pytest.raises(UsageError, match="cannot be copied"):
         creation.copy_program(run_directory(tmp_path / "runs"), library(tmp_path), tmp_path / "recipe")
+
+
+def test_a_run_is_read_only_while_it_is_the_directory_that_it_was(tmp_path: Path) -> None:
+    """What a stranger puts into its place could lead to a run of this user's alone."""
+    own, theirs = run_directory(tmp_path / "own"), tmp_path / "theirs"
+    started(own, 0, "n1")
+    files.write_private(own.path / "logs/rank-0.out", "private\n")
+    shutil.copytree(own.path, theirs)
+    run = Run(theirs)
+    (log,) = log_files(run, Selection())
+    theirs.rename(tmp_path / "away")
+    theirs.symlink_to(own.path)
+    assert (run.content(directory.SCRIPT), run.records.start(0)) == (b"", None)
+    for read in (log.open, lambda: run.owner, lambda: run.names_in("ranks"), lambda: run.content_of("nodes")):
+        with pytest.raises(OSError, match="Stale file handle"):
+            read()
+    assert Run(theirs).content(directory.SCRIPT), "a link of this user's is followed"
 
 
 def started(run: Run, rank: int, node: str, **values: Any) -> None:

@@ -1,6 +1,7 @@
 """Where a chain's time went, from the times of the files that its attempts left."""
 
 import os
+import shutil
 from pathlib import Path
 
 import msgspec
@@ -12,6 +13,7 @@ from runner.figures.report.page import page
 from runner.jobs.collect import collect
 from runner.jobs.directory import Run
 from runner.jobs.verdict import judge
+from runner.study.directory import next_attempt
 from runner.study.timeline import timelines
 from tests.support.evidence import COMPLETED
 from tests.support.plans import PLAN
@@ -93,6 +95,13 @@ def test_of_a_part_of_a_chain_or_one_of_an_earlier_version_there_is_none(attempt
     assert list(timelines(attempts[:2])) == []
     (attempts[1].path / "resumes").unlink()
     assert list(timelines(attempts)) == []
+
+
+def test_an_attempt_that_was_copied_elsewhere_is_of_no_chain(attempts: list[Run], tmp_path: Path) -> None:
+    """As one that a user has kept, or been given."""
+    for place in ("kept", "launches/first"):
+        copy = Run(Path(shutil.copytree(attempts[0].path, tmp_path / place / attempts[0].run_id)))
+        assert (list(timelines([copy])), next_attempt(copy), copy.chain_end) == ([], None, "")
 
 
 def test_a_report_shows_it(attempts: list[Run]) -> None:
