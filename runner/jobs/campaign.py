@@ -179,12 +179,12 @@ class Campaign:
         another user than the campaign's, to which a link could lead, or one elsewhere, which a copy of another user's
         campaign could name.
         """
-        place = self.launches(key)
-        if _leads_away(key) or not all(map(_is_directory, (place, *place.parents)[: key.count("/") + 1])):
+        if _leads_away(key):
             return ()
-        runs = (Run(place / name) for name in sorted(filter(is_whole_id, files.names_in(place)), key=_in_order))
-        owner = Run(self.path).owner
-        return tuple(run for run in runs if _is_directory(run.path) and run.owner == owner)
+        place, own = self.launches(key), Run(self.path)
+        names = filter(is_whole_id, own.names_in(f"{self.folder}/{key}"))
+        runs = (Run(place / name) for name in sorted(names, key=_in_order))
+        return tuple(run for run in runs if _is_directory(run.path) and run.owner == own.owner)
 
     def gone(self, log: Log, runs: Mapping[str, Sequence[Run]]) -> dict[str, dict[str, str]]:
         """What was launched, and is no run any more: a sentence by the run's id, by the launch's key. ``runs``: those

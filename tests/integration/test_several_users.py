@@ -595,7 +595,7 @@ def test_a_strangers_run_shows_no_file_of_ones_own(place: Path) -> None:
     (run.path / "logs/rank-0.err").symlink_to(private)
 
     def read_of_logs() -> str:
-        lines = collected._lines(run.logs / "rank-0.err")
+        lines = collected._lines(run, "logs/rank-0.err")
         return f"{lines} {logs.last_output(run)} {logs.log_files(run, logs.Selection())}"
 
     assert run_as(ALICE, read_of_logs) == "[] None ()"
@@ -896,13 +896,19 @@ def test_what_a_stranger_exchanges_for_ones_own_under_a_command_is_not_acted_on(
     study_of, sweep_of = partial(studies.find, str(strangers)), partial(found_sweep, strangers)
     for module, name, call in (
         (lookup, "_is_run_directory", lambda: states.cancel_run(lookup.find(str(strangers)))),
-        (files, "read_below", lambda: run.resume(study_of(), *NO_ONE)),
-        (files, "read_below", lambda: run.cancel(study_of())),
-        (files, "read_below", lambda: sweep_of().stop()),
-        (files, "read_below", lambda: chain.cancel(sweep_of())),
+        (files.Folder, "content_of", lambda: run.resume(study_of(), *NO_ONE)),
+        (files.Folder, "content_of", lambda: run.cancel(study_of())),
+        (files.Folder, "content_of", lambda: sweep_of().stop()),
+        (files.Folder, "content_of", lambda: chain.cancel(sweep_of())),
     ):
         assert exchanged_after(module, name, call).startswith(whose)
     assert exchanged_after(ownership, "real_path", lambda: Run(lookup.resolved(strangers)).keep("x.json", {})) == ""
+
+    def read_twice() -> None:
+        found = Run(lookup.resolved(strangers))
+        assert not [found.read(directory.SWEEP, dict) for _ in range(2)]
+
+    assert "Stale file handle" in exchanged_after(files.Folder, "content_of", read_twice)
     assert sorted(hers.rglob("*")) == before
     for call in (lambda: sweep_of().stop(), lambda: chain.cancel(sweep_of())):
         assert f"belongs to user {CAROL}" in outcome_as(ALICE, call).what
