@@ -48,6 +48,8 @@ class Observed:
         environment_problem, environment_fix: what a program without a container lacks here.
         program_problem, program_fix: why the user's program cannot be started.
         open_directory: that the program starts in, or has scripts in, where all may write.
+        own_disk: what the job uses on other machines by its path, and lies on this one's own disk, below a directory
+            where all may write.
         modules: that this shell has loaded, for a job that starts on other machines without a container.
         plugin_problem, plugin_fix: why srun could not start the runtime here.
         absent: names of the user's values that the site needs and that are not set (``account``).
@@ -78,6 +80,7 @@ class Observed:
     program_problem: str = ""
     program_fix: str = ""
     open_directory: str = ""
+    own_disk: str = ""
     modules: tuple[str, ...] = ()
     plugin_problem: str = ""
     plugin_fix: str = ""

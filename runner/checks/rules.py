@@ -44,7 +44,7 @@ def _environment(case: Case) -> Iterator[Finding]:
         yield Finding("computes-on-a-login-node", "warn", what, fix)
 
 
-@rule("program-not-startable", "open-directory")
+@rule("program-not-startable", "open-directory", "own-disk")
 def _program(case: Case) -> Iterator[Finding]:
     if case.observed.program_problem:
         yield Finding("program-not-startable", "refuse", case.observed.program_problem, case.observed.program_fix)
@@ -52,6 +52,11 @@ def _program(case: Case) -> Iterator[Finding]:
         what = f"the program starts in {place}, or lies there, where all may write: modules of others would run as you"
         fix = f"start it in a directory of your own, or close this one: chmod go-w {shlex.quote(place)}"
         yield Finding("open-directory", "refuse", what, fix)
+    if place := case.observed.own_disk:
+        what = (
+            f"{place} lies on this machine's own disk, where all may write: on the job's nodes it may be another user's"
+        )
+        yield Finding("own-disk", "refuse", what, "use a directory that all nodes share")
     loaded = {name for line in case.plan.load if line[:2] == ("module", "load") for name in line[2:]}
     dropped = [each for each in case.observed.modules if not {each, each.partition("/")[0]} & loaded]
     if dropped:

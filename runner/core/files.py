@@ -50,6 +50,27 @@ def is_local(path: Path) -> bool:
     return magic(path) in _LOCAL
 
 
+def is_on_own_disk(path: Path) -> bool:
+    """Whether what is there lies on this machine's own disk, and is not exported to others, below a directory where all
+    may write, as /tmp: on another machine the path leads to what whoever makes it first there has put.
+    """
+    if not ownership.is_below_open(path):
+        return False
+    real = path.resolve()
+    there = next(each for each in (real, *real.parents) if each.exists())
+    return is_local(there) and _exported().isdisjoint(map(str, (real, *real.parents)))
+
+
+def _exported() -> set[str]:
+    """What this machine's NFS server exports (exports(5))."""
+    places = set[str]()
+    for file in (Path("/etc/exports"), Path("/var/lib/nfs/etab"), *Path("/etc/exports.d").glob("*.exports")):
+        with suppress(OSError):
+            lines = map(str.split, file.read_text("utf-8", "replace").splitlines())
+            places |= {words[0].strip('"') for words in lines if words}
+    return places
+
+
 def magic(path: Path) -> int | None:
     """The type of the file system that holds ``path``, as statfs(2) reports it; None where it does not."""
     import ctypes  # few ask

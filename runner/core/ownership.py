@@ -187,6 +187,13 @@ def is_open(path: Path) -> bool:
     return False
 
 
+def is_below_open(path: Path) -> bool:
+    """Whether all may write to one of the directories above its real path."""
+    with suppress(OSError, RuntimeError):
+        return any(map(is_open, path.resolve().parents))
+    return True
+
+
 def status_of(place: Path, *, follow: bool = True) -> os.stat_result:
     """What it is. All may write to it by its mode, too, where an ACL (acl(5)) lets a group that may be anybody's.
     Raises OSError.

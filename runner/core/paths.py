@@ -97,6 +97,9 @@ def check_settings(file: Path) -> Path:
 _WITHIN = re.compile(r"/[^\s=:,;'\"&|()<>]+")
 
 
+CODE = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "BASH_ENV")  # variables with the places of programs
+
+
 def within(word: str) -> list[str]:
     """Whole paths in any word: ``--code=/a/b.py``, ``PATH=/a:/b``, ``cd /a && python b.py``."""
     return [each.group() for each in _WITHIN.finditer(word)]

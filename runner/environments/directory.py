@@ -209,10 +209,12 @@ def _login() -> str:
     return ""
 
 
-def check_setup(setup: Setup, lines: Iterable[Iterable[str]] = ()) -> None:
+def check_setup(setup: Setup, lines: Iterable[Iterable[str]] = ()) -> tuple[Path, ...]:
     """Refuse what a setup, or ``lines`` of a job's, name and a stranger has put, or could put, into a place where all
-    may write, as a scratch: it is sourced. Of variables only what a stranger has put there. Raises RefusedError.
+    may write, as a scratch: it is sourced. Of variables only what a stranger has put there. Returns what is
+    there, but for what variables of one value name. Raises RefusedError.
     """
+    places: list[Path] = []
     active = [each for each in (setup.activate.conda, setup.activate.virtualenv) if each]
     named = (setup.conda, *active, *(f"{each}/bin/python3" for each in active), *setup.use, *setup.modules)
     lines, login = (line for line in map(tuple, lines) if line[:1] != ("mkdir",)), _login()
@@ -221,6 +223,7 @@ def check_setup(setup: Setup, lines: Iterable[Iterable[str]] = ()) -> None:
         is_code = not is_variable or _OF_CODE.match(word) is not None or login in path.parts
         if _OF_DATA.match(word) and not is_code:
             continue
+        places += [path] if not is_variable and path.exists() else []
         is_open = is_code and ownership.is_open(path)
         if is_open or (ownership.is_first_come(path, new=True) if is_variable else ownership.may_be_strangers(path)):
             whose, way_out = ownership.of_file(path)
@@ -228,6 +231,7 @@ def check_setup(setup: Setup, lines: Iterable[Iterable[str]] = ()) -> None:
             raise RefusedError(
                 what, where=str(path), fix=f"name one of your own where it is named, as in the site's setup; {way_out}"
             )
+    return tuple(places)
 
 
 def beside(root: Path, name: str) -> Path:

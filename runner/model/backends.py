@@ -200,6 +200,7 @@ class SchedulerFacts(msgspec.Struct, frozen=True):
         exclusive_nodes: a job that has all GPUs of its nodes shares them with no other job.
         detection: module that reads a live cluster (see ``runner.sites.detection.cluster.Detection``); empty where
             none does, and ``site check`` compares nothing.
+        lists_nodes: command that begins a line with the name of each node; empty where none does.
         options: module whose OTHER_NAMES has options of its programs, as they are typed -> what does it here.
         nodes_differ: the nodes of one job can have different numbers of GPUs.
         records: jobs of any origin are known to it, and a user's own script is submitted as it is: ``record`` and
@@ -242,6 +243,7 @@ class SchedulerFacts(msgspec.Struct, frozen=True):
     version: tuple[str, ...] = ()
     identity: tuple[str, ...] = ()
     cluster_name: str = ""
+    lists_nodes: tuple[str, ...] = ()
     job_variable: str = ""
     variables: tuple[str, ...] = ()
     memory_options: tuple[str, ...] = ()

@@ -17,7 +17,7 @@ from runner.backends.runtimes import answer_of
 from runner.backends.runtimes.common import mount_problem
 from runner.checks.image_fit import missing_packages
 from runner.checks.registry import Observed, Workspace
-from runner.core import files, ownership, process
+from runner.core import files, ownership, paths, process
 from runner.core.errors import RefusedError, RunnerError
 from runner.core.invocation import PROGRAM
 from runner.core.paths import home
@@ -68,7 +68,7 @@ def observe(
         if not os.path.lexists(each) and ownership.may_be_strangers(each):
             with suppress(OSError):  # else another user could, while the job waits
                 files.make_closed(each)
-    check_setup(setup, (*way.load, *site.mpi.load, variables, caches, (site.ssh.config, way.library_path)))
+    of_setup = check_setup(setup, (*way.load, *site.mpi.load, variables, caches, (site.ssh.config, way.library_path)))
     lacks, fix = _environment_problem(recipe, image, runs_here=runs_here)
     loads = loads_setup(site, choices.runtime, request, image)
     from_shell = not facts.is_container and not loads
@@ -76,6 +76,13 @@ def observe(
         lacks, fix = lacking(request.program, Path(request.starts_in), image, dict(request.env), runs_here=runs_here)
     unstarted, start_fix = program_problem(request, image, is_container=facts.is_container, loads=loads)
     starts_in = loaded.directory if request.starts_in is None else Path(request.starts_in)
+    of_program = _of_program(starts_in, request.program) if request.copied_start is None else ()
+    used = [
+        *(Path(request.runs), Path(image.planned.path), *(Path(mount.source) for mount in request.mounts)),
+        *(of_program if request.starts_in is not None else ()),
+        *of_setup,
+        *(Path(each) for name, value in request.env if name in paths.CODE for each in paths.within(value or "")),
+    ]
     own_home = os.path.normpath(home().absolute())
     application = user_site.personal.application or site.applications.get("default", "")
     links_left_out: tuple[str, ...] = ()
@@ -96,7 +103,8 @@ def observe(
         environment_fix=fix,
         program_problem=unstarted,
         program_fix=start_fix,
-        open_directory=open_directory(starts_in, request.program) if request.copied_start is None else "",
+        open_directory=next((str(each) for each in of_program if ownership.is_open(each)), ""),
+        own_disk=_own_disk(site, used),
         modules=() if on_this_machine or facts.is_container else _modules_of_shell(),
         plugin_problem=plugin_problem,
         plugin_fix=plugin_fix,
@@ -116,11 +124,26 @@ def observe(
     )
 
 
-def open_directory(start: Path | None, program: Sequence[str]) -> str:
-    """Where a program starts, or has its scripts, if all may write there; else empty. ``start``: None for nowhere."""
-    scripts = (start / word for word in program if word.endswith((".py", ".sh"))) if start is not None else ()
-    places = dict.fromkeys((start, *(each.parent for each in scripts if each.is_file())) if start is not None else ())
-    return next((str(each) for each in places if ownership.is_open(each)), "")
+def _own_disk(site: Site, used: Iterable[Path]) -> str:
+    """The first of the places that a job uses which ``is_on_own_disk``; empty where its nodes are this machine (a box's
+    are), are asked themselves (those that the user lists), or their names are not to be had.
+    """
+    lists = () if site.box else SCHEDULERS[site.scheduler].lists_nodes
+    below = [each for each in used if each.is_absolute() and ownership.is_below_open(each)]
+    with suppress(RunnerError):
+        listed = process.run(lists, timeout_s=_SRUN_S, check=False).out if lists and below else ""
+        names = {name.partition(".")[0] for name in re.findall(r"^([\w.-]+)(?:\||$)", listed, re.MULTILINE)}
+        if names - {os.uname().nodename.partition(".")[0]}:
+            return next((str(each) for each in below if files.is_on_own_disk(each)), "")
+    return ""
+
+
+def _of_program(start: Path | None, program: Sequence[str]) -> tuple[Path, ...]:
+    """Where a program starts, and has its scripts. ``start``: None for nowhere."""
+    if start is None:
+        return ()
+    scripts = (start / word for word in program if word.endswith((".py", ".sh")))
+    return tuple(dict.fromkeys((start, *(each.parent for each in scripts if each.is_file()))))
 
 
 def named_paths(program: Sequence[str]) -> tuple[str, ...]:

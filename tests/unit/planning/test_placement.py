@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -188,6 +189,14 @@ def test_a_host_that_is_not_ready_is_named_with_its_fix(changes: Any, says: str,
     assert fix in fault.fix
 
 
+def test_what_lies_on_the_disk_of_the_machine_that_submits_is_refused_where_a_host_is_another_one() -> None:
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    said = [{name: [value] for name, value in {**GOOD, "machine": f"{host} {id_}"}.items()}
+            for host, id_ in (("a", boot), ("b", "2"))]  # fmt: skip
+    (fault,) = faults(planned(), "/run", "a", "t", said, own="/tmp/mine/venv/bin")
+    assert (fault.host, "/tmp/mine/venv/bin" in fault.what) == ("b", True)
+
+
 def test_a_first_host_that_knows_itself_by_a_loopback_address_needs_another() -> None:
     first, second = {**GOOD, "machine": "a 1", "head": "127.0.0.1 STREAM a"}, {**GOOD, "machine": "b 2"}
 
@@ -210,6 +219,16 @@ def test_nothing_of_a_users_reaches_the_shell_unquoted() -> None:
     asked = question(planned(), "/run $(id)'s", "a", "/x:$HOME")
     for quoted in ("'/run $(id)'\\''s/hosts.token'", "export PATH='/x:$HOME'", "'/da ta'"):
         assert quoted in asked
+
+
+def test_on_another_machine_path_has_nothing_of_this_ones_own_disk(tmp_path: Path) -> None:
+    head, *_ = question(planned(), "/run", "a", f"/usr/bin:{tmp_path}:/bin").partition("token=")
+    assert head.splitlines()[0] == "export PATH='/usr/bin:/bin'"
+    for boot, has_own in ((Path("/proc/sys/kernel/random/boot_id").read_text().strip(), True), ("other", False)):
+        asked = head.replace("/proc/sys/kernel/random/boot_id", str(tmp_path / "boot_id"))
+        (tmp_path / "boot_id").write_text(f"{boot}\n")
+        done = subprocess.run(["bash", "-c", f"{asked}\necho $PATH"], capture_output=True, text=True, check=True)
+        assert (str(tmp_path) in done.stdout) == has_own
 
 
 UNKNOWN_KEY = "No ED25519 host key is known for x.\nHost key verification failed."

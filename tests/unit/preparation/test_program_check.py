@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from runner.core import files
 from runner.core.errors import UsageError
 from runner.images.store.stored_image import write_sidecar
 from runner.jobs.service import Kind, program_of
@@ -23,6 +24,7 @@ from runner.preparation.observation import named_paths
 from runner.preparation.program_source import needed_modules
 from runner.preparation.request import make_request
 from runner.sites.loader import read_site
+from tests.support.shell_files import stand_in
 from tests.support.squashfs import SUPERBLOCK, published
 
 REQUEST = Request(gpus=1, job_name="serve")
@@ -52,6 +54,29 @@ def test_no_program_starts_where_all_may_write(directory: Path) -> None:
     assert f"starts in {directory}" in what
     directory.chmod(0o755)
     assert not codes(prepared(directory, "python3", "run.py"), "open-directory")
+
+
+def test_what_other_machines_find_by_its_path_is_not_on_this_ones_own_disk(
+    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As below /tmp, where on a node whoever makes the path first chooses what runs."""
+    monkeypatch.setenv("PATH", f"{tmp_path / 'clients'}:{os.environ['PATH']}")
+    (tmp_path / "clients").mkdir()
+    here = os.uname().nodename
+
+    def own_disk(nodes: str, **values: Any) -> list[str]:
+        stand_in(tmp_path / "clients", "sinfo", f"printf '%s\\n' {nodes}")
+        job = prepared(directory, "python3", "run.py", **{"site": "capella", "account": "p", "queue": None} | values)
+        return [what for what, _ in codes(job, "own-disk")]
+
+    assert own_disk(here) == []
+    (what,) = own_disk(f"{here} other")
+    assert what.startswith(f"{directory / 'runs'} lies on this machine's own disk")
+    elsewhere = {"runs": str(Path.home() / "runs")}
+    (what,) = own_disk("other", **elsewhere)
+    assert what.startswith(f"{directory} lies")
+    monkeypatch.setattr(files, "_exported", lambda: {str(tmp_path)})
+    assert own_disk("other") == []
 
 
 @pytest.mark.parametrize(

@@ -110,7 +110,7 @@ def test_two_first_jobs_at_once_keep_one_whole_file(shell: Shell) -> None:
 
 def test_a_dry_run_detects_and_keeps_nothing(shell: Shell, capfd: pytest.CaptureFixture[str]) -> None:
     shell.slurm()
-    assert run(JOB) == Exit.GOOD
+    assert run([*JOB, "--force", "own-disk"]) == Exit.GOOD
     said = capfd.readouterr()
     assert "#SBATCH --nodes=2" in said.out
     assert "site: our, detected from Slurm 22.05.8" in said.err

@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import msgspec
@@ -135,7 +136,8 @@ def _check_hosts(plan: Plan, run: str, token: str) -> list[Fault]:
         for host, done, answer_of_host in zip(hosts.names, ended, answers, strict=True)
         if answer_of_host is None
     ]
-    return silent or list(faults(plan, run, head, token, [each for each in answers if each]))
+    own = next((each for each in _used(plan) if files.is_on_own_disk(Path(each))), "")
+    return silent or list(faults(plan, run, head, token, [each for each in answers if each], own))
 
 
 def _head(hosts: ListedHosts) -> str:
@@ -196,13 +198,21 @@ def question(plan: Plan, run: str, head: str, path: str) -> str:
     hosts = _hosts(plan)
     lists = {"mounts": [mount.source for mount in plan.mounts], "programs": hosts.programs, "modules": hosts.modules}
     lines = [
-        *((f"export PATH={quote_always(path)}",) if path else ()),
+        *_path_lines(path),
         f"token={quote_always(f'{run}/{TOKEN}')} head={quote_always(head)} image={quote_always(plan.image.path)}",
         *(f"{name}=({' '.join(map(quote_always, values))})" for name, values in lists.items()),
         f"RUNNER_TRUST={quote_always(os.environ.get('RUNNER_TRUST', ''))}",
         *(each.read_text("utf-8") for each in (LEFTOVERS, SHELL / "preflight.sh")),
     ]
     return "\n".join(lines)
+
+
+def _path_lines(path: str) -> Iterator[str]:
+    """On another machine without what is on this one's own disk: there it may be another user's."""
+    if shared := ":".join(part for part in path.split(":") if not files.is_on_own_disk(Path(part))):
+        yield f"export PATH={quote_always(shared)}"
+    if shared != path:
+        yield f'[ "$(cat /proc/sys/kernel/random/boot_id)" != {_boot_id()} ] || export PATH={quote_always(path)}'
 
 
 def answer(out: str) -> dict[str, list[str]] | None:
@@ -216,14 +226,19 @@ def answer(out: str) -> dict[str, list[str]] | None:
 
 
 def faults(
-    plan: Plan, run: str, head: str, token: str, answers: Sequence[Mapping[str, Sequence[str]]]
+    plan: Plan, run: str, head: str, token: str, answers: Sequence[Mapping[str, Sequence[str]]], own: str = ""
 ) -> Iterator[Fault]:
-    """What keeps the hosts, whose answers stand in the plan's order, from taking the job."""
+    """What keeps the hosts, whose answers stand in the plan's order, from taking the job. ``own``: what it uses by its
+    path that is on this machine's own disk; empty for nothing.
+    """
     machines: dict[str, str] = {}
     for node, (host, answers_of_host) in enumerate(zip(_hosts(plan).names, answers, strict=True)):
         problems = _host_faults(plan, run, token, answers_of_host)
         yield from (Fault(host, what, fix) for what, fix in problems)
         first = {name: values[0] for name, values in answers_of_host.items()}
+        if own and first["machine"].split()[1:] != [_boot_id()]:
+            what = f"what lies at {own} there may be another user's: here it is on this machine's own disk"
+            yield Fault(host, what, "use a directory that all hosts share")
         gpus, ranks = first["gpus"], plan.tasks_per_node[node]
         if plan.device == "cuda" and int(gpus) < ranks:
             what = f"it has {gpus} NVIDIA GPUs, and {ranks} ranks are planned there"
@@ -239,6 +254,21 @@ def faults(
         other = machines.setdefault(first["machine"], host)
         if other != host:
             yield Fault(host, f"it is the same machine as {other}", "name each machine once, with all of its ranks")
+
+
+def _used(plan: Plan) -> Iterator[str]:
+    """The places that a host finds by the paths that they have here, but for the run directory: of a job without a
+    container, those of this shell's environment, too.
+    """
+    yield from (each for each in (plan.image.path, *(mount.source for mount in plan.mounts)) if each)
+    if not RUNTIMES[plan.runtime].is_container:
+        scripts = (word for word in plan.program if word.startswith("/") and word.endswith((".py", ".sh")))
+        listed = (os.environ.get(name, "").split(":") for name in paths.CODE)
+        yield from (plan.workdir, *plan.program[:1], *scripts, *chain(*listed))
+
+
+def _boot_id() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
 
 
 def _host_faults(plan: Plan, run: str, token: str, answers: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, str]]:

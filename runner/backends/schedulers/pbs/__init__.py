@@ -58,6 +58,7 @@ FACTS = SchedulerFacts(
     section="pbs",
     settings=PbsFacts,
     detection="runner.sites.detection.pbs",
+    lists_nodes=("pbsnodes", "-a"),
     options="runner.backends.schedulers.pbs.options",
     nodes_differ=True,
     steps=True,

@@ -125,6 +125,7 @@ FACTS = SchedulerFacts(
     section="slurm",
     settings=SlurmFacts,
     detection="runner.sites.detection.slurm",
+    lists_nodes=("sinfo", "--noheader", "--all", "--Node", "--format=%N"),
     records=True,
     options="runner.backends.schedulers.slurm.options",
     steps=True,
