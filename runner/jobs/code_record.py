@@ -204,7 +204,7 @@ def git_reader(repository: Repository) -> Iterator[GitReader]:
             "GIT_WORK_TREE": str(repository.top),
         }
         if re.search(rb"(\A|\0)[a-z] ", _run(repository.top, env, "ls-files", "-v", "-z")):
-            # The user has told git to take files for unchanged: it is asked by an index of its own what they are.
+            # Git takes files for unchanged as the user wants it: an index of its own says what they are.
             index = shutil.copyfile(repository.directory / "index", own / "index")
             env["GIT_INDEX_FILE"] = str(index)
             _run(repository.top, env, "update-index", "-q", "--really-refresh")
