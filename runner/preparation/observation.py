@@ -130,12 +130,20 @@ def _own_disk(site: Site, used: Iterable[Path]) -> str:
     """
     lists = () if site.box else SCHEDULERS[site.scheduler].lists_nodes
     below = [each for each in used if each.is_absolute() and ownership.is_below_open(each)]
+    if not (lists and below) or _in_a_box():
+        return ""
     with suppress(RunnerError):
-        listed = process.run(lists, timeout_s=_SRUN_S, check=False).out if lists and below else ""
+        listed = process.run(lists, timeout_s=_SRUN_S, check=False).out
         names = {name.partition(".")[0] for name in re.findall(r"^([\w.-]+)(?:\||$)", listed, re.MULTILINE)}
         if names - {os.uname().nodename.partition(".")[0]}:
             return next((str(each) for each in below if files.is_on_own_disk(each)), "")
     return ""
+
+
+def _in_a_box() -> bool:
+    from runner import box  # long to import, and few ask
+
+    return bool(box.inside())
 
 
 def _of_program(start: Path | None, program: Sequence[str]) -> tuple[Path, ...]:
