@@ -126,18 +126,18 @@ def observe(
 
 def _own_disk(site: Site, used: Iterable[Path]) -> str:
     """The first of the places that a job uses which ``is_on_own_disk``; empty where its nodes are this machine (a box's
-    are), are asked themselves (those that the user lists), or their names are not to be had.
+    are), are asked themselves (those that the user lists), or no client of the scheduler is here.
     """
     lists = () if site.box else SCHEDULERS[site.scheduler].lists_nodes
     below = [each for each in used if each.is_absolute() and ownership.is_below_open(each)]
-    if not (lists and below) or _in_a_box():
+    if not (lists and below) or process.find(lists[0]) is None or _in_a_box():
         return ""
+    here = os.uname().nodename.partition(".")[0]
+    listed = ""
     with suppress(RunnerError):
         listed = process.run(lists, timeout_s=_SRUN_S, check=False).out
-        names = {name.partition(".")[0] for name in re.findall(r"^([\w.-]+)(?:\||$)", listed, re.MULTILINE)}
-        if names - {os.uname().nodename.partition(".")[0]}:
-            return next((str(each) for each in below if files.is_on_own_disk(each)), "")
-    return ""
+    names = {name.partition(".")[0] for name in re.findall(r"^([\w.-]+)(?:\||$)", listed, re.MULTILINE)}
+    return next((str(each) for each in below if files.is_on_own_disk(each)), "") if names != {here} else ""
 
 
 def _in_a_box() -> bool:
