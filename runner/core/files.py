@@ -205,6 +205,31 @@ class Folder:
 
         return _none_if_gone(names)
 
+    def time_s(self, name: str) -> float:
+        """When a file below it, or a link there, was last changed, Unix time; 0 where there is none."""
+        above, _, last = name.rpartition("/")
+        with suppress(OSError):
+            entered = _entered(self._enter(), above)
+            try:
+                return os.stat(last, dir_fd=entered, follow_symlinks=False).st_mtime
+            finally:
+                os.close(entered)
+        return 0.0
+
+    def newest_s(self) -> float:
+        """The latest such time of all that are below it, at any depth; 0 without any."""
+        times = [0.0]
+        with suppress(OSError):
+            entered = self._enter()
+            try:
+                for _, _, names, at in os.fwalk(dir_fd=entered):
+                    for name in names:
+                        with suppress(OSError):
+                            times.append(os.stat(name, dir_fd=at, follow_symlinks=False).st_mtime)
+            finally:
+                os.close(entered)
+        return max(times)
+
 
 def resolved(path: Path) -> Path:
     """What a user means by a path, by its real path, to be used from here on without another look at where it leads.

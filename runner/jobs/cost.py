@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from contextlib import suppress
 from pathlib import Path
 
-from runner.core import files
 from runner.core.errors import UsageError
 from runner.jobs.directory import Run, linked
 from runner.jobs.lookup import kept_outcome
@@ -35,12 +33,8 @@ def began_and_ended_s(run: Run) -> tuple[float, float] | None:
 
 def last_sign_s(run: Run) -> float:
     """Unix time of the last change of a log or a rank's record; 0 without any."""
-    times = [0.0]
-    for folder in (run.logs, run.ranks):
-        for name in files.names_in(folder):
-            with suppress(OSError):
-                times.append((folder / name).lstat().st_mtime)
-    return max(times)
+    folders = (run.logs.name, run.ranks.name)
+    return max((run.time_s(f"{each}/{name}") for each in folders for name in run.names_in(each)), default=0.0)
 
 
 def left_of_budget(runs: Path) -> float | None:

@@ -146,6 +146,9 @@ class _Submission(_File[Submitted]):
         record = super().__get__(run, owner)
         if record:  # a stranger's could be another server's (of PBS, ID@SERVER), or an option
             record = msgspec.structs.replace(record, job_id=plain_job_id(record.job_id))
+            for name in ("place", "allocation"):
+                if (named := getattr(record, name)) and not run.may_name(Path(named)):
+                    record = msgspec.structs.replace(record, **{name: ""})
         if record and record.place and not (record.job_id or (Path(record.place).parent / SCRIPT).is_file()):
             return msgspec.structs.replace(record, refused=record.refused or "its array was not submitted")
         if record is None or not record.by_attempt:
@@ -195,7 +198,7 @@ class Run(files.Folder):
         own = str(document.pop("seal", ""))
         try:
             stored = msgspec.convert(document, Verdict)
-        except msgspec.ValidationError:
+        except ValueError:  # also of a lone surrogate where a number belongs
             return None
         if own and own == self._seal(document) and holds(document.get("made_of")):
             return stored
@@ -248,7 +251,7 @@ class Run(files.Folder):
     def plan(self) -> PlanRecord | None:
         """The plan that it was submitted with, and the codes of the checks that were overridden."""
         document = self.read(PLAN, dict)
-        with suppress(msgspec.ValidationError):
+        with suppress(ValueError):  # as of the verdict
             return msgspec.convert(upgraded(document), PlanRecord)
         return None
 
@@ -301,7 +304,7 @@ class Run(files.Folder):
         """
         if (own := self.launched_as) is None:
             return ()
-        others = (Run(own.parent / name) for name in files.names_in(own.parent) if is_whole_id(name))
+        others = (Run(own.parent / name) for name in Run(own.parent).names_in("") if is_whole_id(name))
         outcomes = ((run._outcome_of_ranks, run.ended) for run in others if run.path != own)
         return tuple(
             outcome
@@ -320,13 +323,14 @@ class Run(files.Folder):
     @property
     def launched_as(self) -> Path | None:
         """Its directory in the study that it is a launch of, also of a copy elsewhere; None where it is of none. Where
-        another study lies by now: one that cannot be read.
+        another study lies by now, or it ``may_name`` none there: one that cannot be read.
         """
         if self.group is not None or (_OF_STUDY.match(str(self.path)) and is_linked(self)):
             return self.path
         if not _OF_STUDY.match(str(ran_in := self.ran_in)):
             return None
-        is_there = not (ran_in.parents[2] / STUDY).is_file() or self._is_noted(ran_in)
+        above = ran_in.parents[2]
+        is_there = self.may_name(above) and (not (above / STUDY).is_file() or self._is_noted(ran_in))
         return ran_in if is_there else self._unknown(ran_in)
 
     @property
@@ -336,6 +340,7 @@ class Run(files.Folder):
         """
         ran_in = self.path if is_linked(self) else self.ran_in
         places = [each for each in (ran_in, self.path) if each.parent.parent.name == LAUNCHES]
+        places = [each for each in places if self.may_name(each.parents[2])]
         is_there = ran_in == self.path
         there = (each for each in places if (each.parents[2] / SWEEP).is_file() and (is_there or self._is_noted(each)))
         return next(there, self._unknown(ran_in) if self.swept else None)
@@ -477,7 +482,10 @@ class Run(files.Folder):
 
     def status_in(self, allocation: str) -> int | None:
         """That its script ended with, by the list of its study's one allocation; None where that does not have it."""
-        own = Run(self.path.parent.parent.parent.joinpath(*Path(allocation).parts[-2:]))  # it may have been moved
+        names = Path(allocation).parts[-2:]
+        if not {"/", ".."}.isdisjoint(names):
+            return None
+        own = Run(self.path.parent.parent.parent.joinpath(*names))  # it may have been moved
         listed = re.search(rb"\t(\d+)\t[^\n]*/%s$" % re.escape(self.run_id.encode()), own.content(LAUNCHES), re.M)
         return int(listed[1]) if listed else None
 
@@ -516,7 +524,21 @@ class Run(files.Folder):
         about = self.path.stat()
         if not self.is_first(about):
             raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), str(self.path))
-        return about.st_uid
+        return ownership.owner_of(about)
+
+    def may_name(self, directory: Path) -> bool:
+        """Whether a directory that its records name may be the run's: of a stranger's run none that is there and of
+        another owner, as one that this user alone may read, nor one behind a stranger's link.
+        """
+        if self._first is None or ownership.is_trusted(owner := ownership.owner_of(self._first)):
+            return True
+        try:
+            real = ownership.real_path(directory)
+        except OSError:
+            return False
+        with suppress(OSError, ValueError):
+            return ownership.owner_of(real.lstat()) == owner
+        return True
 
     @property
     def exchangeable_by(self) -> str:
@@ -603,16 +625,28 @@ def linked() -> Iterator[Run]:
     with suppress(FileNotFoundError), os.scandir(index()) as entries:
         links = sorted(entries, key=lambda entry: entry.stat(follow_symlinks=False).st_mtime_ns, reverse=True)
         for link in links:
-            if is_own(path := Path(link.path)):  # also False where it cannot be reached
-                yield Run(path.resolve())
+            if (run := own_run(Path(link.path))) is not None:
+                yield run
 
 
 def is_linked(run: Run) -> bool:
     """Whether this user has submitted it, and it still lies where it was, where no stranger could put theirs."""
     with suppress(OSError, RuntimeError, ValueError):
-        is_here = is_own(link := index() / run.run_id) and link.resolve(strict=True) == run.path.resolve()
+        own = own_run(index() / run.run_id)
+        is_here = own is not None and own.path == ownership.real_path(run.path)
         return is_here and not ownership.may_be_strangers(run.path)
     return False
+
+
+def own_run(link: Path) -> Run | None:
+    """The directory of this user to which a link of his leads, read as it was when its owner was looked at. None where
+    there is none; where it is another user's, or behind a stranger's link: in a place of others, another one may stand
+    there by now, which could lead to any of this user's.
+    """
+    with suppress(OSError, ValueError):
+        run = Run(ownership.real_path(link))
+        return run if {ownership.owner_of(link.lstat()), run.owner} == {os.geteuid()} else None
+    return None
 
 
 def is_own(path: Path) -> bool:

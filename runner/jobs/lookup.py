@@ -115,7 +115,7 @@ def _newest(place: int) -> Run:
 
 def was_refused(run: Run) -> bool:
     """Whether the scheduler did not take its job."""
-    record = _record(run)
+    record = record_of(run)
     return record is not None and bool(record.refused)
 
 
@@ -151,12 +151,12 @@ def _is_whole(run: Run, wanted: str) -> bool:
         return True
     if not wanted[0].isdigit():
         return False
-    record = _record(run)
+    record = record_of(run)
     return record is not None and wanted in (record.job_id, record.job_id.partition(".")[0])
 
 
-def _record(run: Run) -> Submitted | None:
-    """None also where the directory cannot be read: it is no obstacle to finding others."""
+def record_of(run: Run) -> Submitted | None:
+    """Its submission; None also where the directory cannot be read: it is no obstacle to finding others."""
     with suppress(OSError):
         return run.submitted
     return None

@@ -6,6 +6,7 @@ of ranks.
 
 from __future__ import annotations
 
+import errno
 import os
 import platform
 import shlex
@@ -15,7 +16,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TypeVar
 
 import msgspec
 
@@ -32,7 +32,6 @@ from runner.model.backends import SCHEDULERS
 from runner.model.job import CommandLine, JobState, Provenance, SchedulerRecord, Submitted
 from runner.model.verdict import Verdict
 
-T = TypeVar("T")
 _RECENT = 20  # runs whose schedulers are asked for a job's id
 _LOG_BYTES = 1 << 16
 # Of the shell that submits: which environment and which modules the script starts with.
@@ -43,6 +42,7 @@ class JobOfOthers(Run):
     """A job that something else has submitted, as a run: it has no directory of its own, and nothing is kept of it."""
 
     exchangeable_by = ""
+    has_marker = False
 
     def __init__(self, job_id: str, record: SchedulerRecord, scheduler: str, clients: str) -> None:
         super().__init__(Path(record.directory or "/"))
@@ -55,9 +55,9 @@ class JobOfOthers(Run):
         """Ours, as ``job_of_others`` looks for no other's; it may start in any directory."""
         return os.geteuid()
 
-    def read(self, name: str, kind: type[T]) -> T | None:  # noqa: ARG002
+    def _enter(self) -> int:
         """What lies in the directory where the job starts is not its."""
-        return None
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self.path))
 
     def write(self, name: str, value: msgspec.Struct | Mapping[str, object], at: Path | None = None) -> None:
         """Nothing is kept."""
@@ -151,7 +151,9 @@ def end_of(run: Run, submitted: Submitted, state: JobState) -> ScriptEnd:
     assert submitted.record is not None
     with suppress(RunnerError, OSError):
         clients = clients_of(run, submitted)
-        if (record := scheduler_module(submitted.scheduler).record(clients, submitted.job_id)) is not None:
+        module = scheduler_module(submitted.scheduler)
+        record = module.record(clients, submitted.job_id) if SCHEDULERS[submitted.scheduler].records else None
+        if record is not None:
             named = msgspec.structs.replace(
                 record, output=record.output or submitted.record.output, error=record.error or submitted.record.error,
                 script=record.script or submitted.record.script,

@@ -24,6 +24,7 @@ from runner.core import files, ownership, paths
 from runner.core.errors import NotAcceptedError, RefusedError, RunnerError, UnknownStateError
 from runner.images.store import owners
 from runner.jobs.directory import Run, is_linked, plain_job_id
+from runner.model.backends import SCHEDULERS
 from runner.model.job import Cancelled, ExitMarker, JobState, SchedulerRecord, Submitted
 from runner.model.records import ExitRecord
 
@@ -273,7 +274,7 @@ def query(
             if allocation:
                 scheduler = InAllocation(scheduler, Path(allocation), Run(next(iter(jobs))))
             elif of_script is not None:
-                scheduler = _of_script(scheduler, of_script)
+                scheduler = _of_script(scheduler, name, of_script)
             answers[key] = time.monotonic(), scheduler.states(jobs)
             states |= answers[key][1]
         except RunnerError as error:
@@ -353,14 +354,15 @@ def connected(run: Run, record: Submitted) -> Scheduler:
     if record.place:
         return InArray(scheduler, run, Path(record.place))
     if record.record is not None:
-        return _of_script(scheduler, record.record)
+        return _of_script(scheduler, record.scheduler, record.record)
     return InAllocation(scheduler, Path(record.allocation), run) if record.allocation else scheduler
 
 
-def _of_script(scheduler: Scheduler, record: SchedulerRecord) -> Scheduler:
+def _of_script(scheduler: Scheduler, name: str, record: SchedulerRecord) -> Scheduler:
     from runner.jobs.scripts import OfScript  # of no use for a run of ours
 
-    return OfScript(scheduler, Path(record.directory))
+    # One that keeps no record has no such jobs, and would read what they left in that directory, whosever it is.
+    return OfScript(scheduler, Path(record.directory)) if SCHEDULERS[name].records else scheduler
 
 
 def id_in_records(run: Run) -> str:

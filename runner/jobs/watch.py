@@ -50,7 +50,7 @@ def presence(run: Run) -> Presence:
     listed.
     """
     # The records come before the marker: once that is seen, they are.
-    above = files.names_in(run.path)
+    above = run.names_in("")
     ranks = run.records.listing()
     return Presence(
         marker=EXIT in above,

@@ -24,7 +24,7 @@ from runner.core.text import counted, first_of
 from runner.jobs import lookup
 from runner.jobs.campaign import Campaign, gaps_of
 from runner.jobs.creation import make_root
-from runner.jobs.directory import CHAIN_END, LAUNCHES, STUDY, SWEEP, Run, is_own
+from runner.jobs.directory import CHAIN_END, LAUNCHES, STUDY, SWEEP, Run, own_run
 from runner.model.job import Sweep
 from runner.model.study import Study
 from runner.study.plan import is_whole
@@ -190,7 +190,8 @@ def ids(file: str = STUDY) -> tuple[str, ...]:
     """Ids of all studies, or sweeps, of this user whose directories are still there, the newest first."""
     with suppress(OSError):
         links = sorted(index().iterdir(), key=lambda link: (link.lstat().st_mtime_ns, link.name), reverse=True)
-        return tuple(link.name for link in links if is_own(link) and (link / file).is_file())
+        runs = ((link.name, run) for link in links if (run := own_run(link)) is not None)
+        return tuple(name for name, run in runs if (run.path / file).is_file())
     return ()
 
 
@@ -274,7 +275,7 @@ def _begun_sweeps(wanted: str) -> list[Path]:
 def _arrays(path: Path, wanted: str) -> tuple[str, ...]:
     """The jobs of a sweep's arrays, where a job may be meant."""
     runs = (path / LAUNCHES).glob("*/*/job.json") if wanted.isdigit() else ()
-    records = (Run(each.parent).submitted for each in runs)
+    records = (lookup.record_of(Run(each.parent)) for each in runs)
     return tuple(record.job_id.partition("_")[0] for record in records if record is not None)
 
 

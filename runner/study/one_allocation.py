@@ -19,7 +19,6 @@ import msgspec
 
 from runner.backends.runtimes import common, runtime
 from runner.backends.schedulers import QUIET_S, render_launches
-from runner.core import files
 from runner.core.errors import InfrastructureError, NotAcceptedError, UnknownStateError
 from runner.core.files import sha256
 from runner.core.text import counted, gpus_text
@@ -75,7 +74,7 @@ def cancel(study: Campaign) -> tuple[str, ...]:
 
 def allocations(study: Path) -> tuple[Run, ...]:
     """The directories of a study's allocations, the oldest first."""
-    numbers = sorted(int(name) for name in files.names_in(study / ALLOCATIONS) if name.isdigit())
+    numbers = sorted(int(name) for name in Run(study).names_in(ALLOCATIONS) if name.isdecimal())
     return tuple(Run(study / ALLOCATIONS / str(number)) for number in numbers)
 
 

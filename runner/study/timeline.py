@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from runner.core.files import Folder
+from runner.jobs.campaign import Campaign
 from runner.jobs.cost import last_sign_s
 from runner.jobs.directory import EXIT, LAUNCHES, Run, utc
 from runner.model.report import AttemptTimes, ChainTimes
@@ -23,7 +25,8 @@ def timelines(runs: Sequence[Run]) -> Iterator[ChainTimes]:
     those of earlier versions did not.
     """
     for chain in dict.fromkeys(run.chain for run in runs if run.chain):
-        begun = [run for path in chain.glob(f"{LAUNCHES}/*/*/{_BEGAN}") if (run := Run(path.parent)).chain == chain]
+        there = (run for key in Run(chain).names_in(LAUNCHES) for run in Campaign(chain).runs(key))
+        begun = [run for run in there if run.time_s(_BEGAN) and run.chain == chain]
         if begun and {run.path for run in begun} <= {run.path for run in runs if (run.path / _RESUMES).exists()}:
             yield timeline(chain, sorted(begun, key=lambda run: int(run.path.parent.name)))
 
@@ -42,15 +45,15 @@ def timeline(chain: Path, attempts: Sequence[Run]) -> ChainTimes:
         kept_s=kept,
         lost_s=lost,
         goodput=kept / (kept + lost) if kept + lost else None,
-        by_first_step=all(_time_s(run.path / _FIRST_STEP) for run in attempts),
+        by_first_step=all(run.time_s(_FIRST_STEP) for run in attempts),
     )
 
 
 def _times(chain: Path, run: Run, later: Run | None) -> AttemptTimes:
-    began_s, verdict = _time_s(run.path / _BEGAN), run.verdict
-    end_s = max(began_s, _time_s(run.path / EXIT) or last_sign_s(run))
-    starts_s = [_time_s(run.ranks / f"{rank}.start.json") for rank in range(run.tasks)]  # written again as all had met
-    first_s = _time_s(run.path / _FIRST_STEP) or (max(starts_s) if all(starts_s) else end_s)
+    began_s, verdict = run.time_s(_BEGAN), run.verdict
+    end_s = max(began_s, run.time_s(EXIT) or last_sign_s(run))
+    starts_s = [run.time_s(f"ranks/{rank}.start.json") for rank in range(run.tasks)]  # written again as all had met
+    first_s = run.time_s(_FIRST_STEP) or (max(starts_s) if all(starts_s) else end_s)
     first_s = min(max(first_s, began_s), end_s)
     kept_s = min(max(_newest_s(chain, run, later), first_s), end_s)
     return AttemptTimes(
@@ -72,10 +75,4 @@ def _newest_s(chain: Path, run: Run, later: Run | None) -> float:
         return 0.0
     if run.chain_end == DONE:
         return math.inf
-    return max((_time_s(path) for path in (chain / CHECKPOINTS).rglob("*") if path.is_file()), default=0.0)
-
-
-def _time_s(path: Path) -> float:
-    with suppress(OSError):
-        return path.stat().st_mtime
-    return 0.0
+    return Folder(chain / CHECKPOINTS).newest_s()

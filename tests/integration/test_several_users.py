@@ -57,6 +57,7 @@ from runner.images.store.stored_image import StoredImage
 from runner.images.writable_root import tree_image
 from runner.jobs import code_record, creation, directory, logs, lookup, mirror, scripts, states
 from runner.jobs import collect as collected
+from runner.jobs.cost import last_sign_s
 from runner.jobs.creation import check_place
 from runner.jobs.directory import Run
 from runner.jobs.image_usage import prune_images
@@ -74,6 +75,7 @@ from runner.study import chain, run
 from runner.study import directory as studies
 from tests.support import odd_image
 from tests.support.daemons import Daemons
+from tests.support.evidence import start
 from tests.support.ordinary_user import probe
 from tests.support.package_directories import collected as collected_packages
 from tests.support.shell_files import stand_in
@@ -581,8 +583,68 @@ def test_a_link_of_ones_own_list_leads_to_no_strangers_directory(place: Path, mo
     assert not run_as(ALICE, directory.is_linked, Run(root / run_id))
     place.chmod(0o1777)
     os.chown(root, CAROL, CAROL)
-    monkeypatch.setattr(directory, "is_own", lambda _path: True)  # it was, when that was looked at
+    monkeypatch.setattr(directory, "own_run", lambda _link: Run(root / run_id))  # it was, when that was looked at
     assert not run_as(ALICE, directory.is_linked, Run(root / run_id))
+
+
+def test_what_a_stranger_put_where_ones_own_run_lay_is_no_run(
+    place: Path, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor is it another one of the user's, which `cancel @1` would end."""
+    os.chown(state, 0, 0)
+    hers, scratch = owned(place / "hers", 0), place / "scratch"
+    kept, gone = (creation.create(root, "x", 0.0).path for root in (hers, scratch))
+    sweeps = [studies.create_sweep(root, "x", Sweep({}, CommandLine((), "/")), 0.0).path for root in (hers, scratch)]
+    for path in (hers, scratch, state):
+        subprocess.run(["chown", "-RPh", f"{ALICE}:{ALICE}", path], check=True)
+    assert run_as(ALICE, lambda: len([*directory.linked()])) == 2
+    assert run_as(ALICE, lambda: len(studies.ids(directory.SWEEP))) == 2
+    shutil.move(scratch, place / "purged")
+    owned(scratch, CAROL)
+    for link, target in ((gone, kept), (scratch / sweeps[1].name, sweeps[0])):
+        link.symlink_to(target)
+        os.chown(link, CAROL, CAROL, follow_symlinks=False)
+
+    def known() -> tuple[object, ...]:
+        return [run.path for run in directory.linked()], studies.ids(directory.SWEEP), studies.find_sweep("7")
+
+    assert run_as(ALICE, known) == ([kept], (sweeps[0].name,), None)
+    assert "another user's link" in outcome_as(ALICE, lookup.find, gone.name).what
+    gone.unlink()
+    shutil.copytree(kept, gone)
+    os.chown(gone, CAROL, CAROL)
+    monkeypatch.setattr(directory, "is_own", lambda _path: True)  # as it was when that was looked at
+    assert run_as(ALICE, known)[0] == [kept]
+
+
+def test_a_strangers_run_names_no_directory_of_ones_own(place: Path, state: Path) -> None:
+    os.chown(state, 0, 0)
+    hers, theirs = owned(place / "hers", 0, 0o700), owned(place / "theirs", CAROL)
+    asked = study(gpus=(1,), repeats=1)
+    own = left_run(on_disk(hers, asked), asked.launches[0].key).path
+    strangers = Run(owned(theirs / "20260101-000000-x-1", CAROL))
+    (theirs / "link").symlink_to(own)
+    for path in (theirs, hers, state):
+        subprocess.run(["chown", "-RPh", f"{CAROL if path == theirs else ALICE}", path], check=True)
+
+    def read_by_alice(at: Path) -> tuple[str, str, Path | None]:
+        job = Submitted("local", "7.7.7ea6bc94", "", "", 0.0, place=str(at), allocation=str(at))
+        began = start(0, environment={"RUNNER_RUN_DIR": str(at)})
+        for name, record in ((directory.JOB, job), ("ranks/0.start.json", began)):
+            run_as(CAROL, files.write, strangers.path / name, msgspec.json.encode(record))
+        submitted = run_as(ALICE, lambda: Run(strangers.path).submitted)
+        return submitted.place, submitted.allocation, run_as(ALICE, lambda: Run(strangers.path).launched_as)
+
+    run_as(CAROL, strangers.ranks.mkdir)
+    unknown = strangers.path / "launches" / own.parent.name / strangers.run_id
+    assert read_by_alice(own) == ("", "", unknown)
+    assert read_by_alice(theirs / "link")[:2] == ("", "")
+    for at in (theirs, place / "gone"):
+        assert read_by_alice(at)[:2] == (str(at),) * 2, "of the same owner, or moved away since"
+    elsewhere = Path("/gone/x/launches/g0001-full-r1") / own.name
+    assert read_by_alice(elsewhere)[2] == elsewhere
+    os.chown(strangers.path, ALICE, ALICE)
+    assert run_as(ALICE, lambda: Run(strangers.path).launched_as) == elsewhere
 
 
 @pytest.mark.usefixtures("state")
@@ -613,6 +675,10 @@ def test_a_strangers_run_shows_no_file_of_ones_own(place: Path) -> None:
     (run.path / directory.SCRIPT).symlink_to(private)
     private.with_name("0.exit.json").write_text('{"rank": 0}')
     run.ranks.symlink_to(private.parent)
+    for name in (run.logs, run.ranks):
+        os.chown(name, CAROL, CAROL, follow_symlinks=False)
+    assert run_as(ALICE, lambda: (last_sign_s(run), files.Folder(run.ranks).newest_s())) == (0.0, 0.0)
+    assert run_as(ALICE, files.Folder(private.parent).newest_s) > 0
 
     def read_of_records() -> tuple[object, ...]:
         return run.content(directory.SCRIPT), gather._script(run), run.records.record(0, "exit", dict)

@@ -16,10 +16,11 @@ from runner.core import files, ownership
 from runner.core.errors import Exit, InfrastructureError, RunnerError, UnknownStateError
 from runner.jobs.directory import Run
 from runner.jobs.life import standing
-from runner.jobs.scripts import end_of
+from runner.jobs.scripts import JobOfOthers, OfScript, end_of
 from runner.jobs.seals import orders
-from runner.jobs.states import Left, cancel_run, launch_state, left_by, never_began, query, scheduler_of
+from runner.jobs.states import Left, cancel_run, connected, launch_state, left_by, never_began, query, scheduler_of
 from runner.jobs.submission import Submission, submit
+from runner.jobs.watch import presence
 from runner.model.job import ExitMarker, JobState, SchedulerRecord, Submitted
 from runner.model.step import JobScript
 from runner.model.verdict import Verdict
@@ -243,6 +244,28 @@ def test_a_launch_that_had_begun_has_also_when_nothing_in_its_directory_says_so(
     (own / "launches").write_text(f"1.5\t2.5\t0\t/before/launches/KEY/{run.run_id if listed else 'x'}\n")
     record = Submitted("slurm", "7", "", "", 1.0, allocation="/before/allocations/1")
     assert never_began(run, record, JobState("ended", "CANCELLED")) != (began or listed)
+
+
+def test_an_allocation_is_looked_for_in_the_runs_own_study(tmp_path: Path) -> None:
+    run = Run(tmp_path / "study/launches/KEY/20260101-000000-train-1")
+    for place in ("study/allocations/1", "outside"):
+        (tmp_path / place).mkdir(parents=True)
+        (tmp_path / place / "launches").write_text(f"1.5\t2.5\t0\t/before/launches/KEY/{run.run_id}\n")
+    recorded = ("/before/allocations/1", "/before/../outside", "/before/launches/..", "/")
+    assert [run.status_in(each) for each in recorded] == [0, None, None, None]
+
+
+def test_what_lies_where_a_job_of_others_starts_is_not_its(tmp_path: Path) -> None:
+    run = measured_run(tmp_path, 0)
+    job = JobOfOthers("7", SchedulerRecord(RUNNING, directory=str(run.path)), "slurm", "")
+    assert (job.records.listing(), job.records.start(0), job.content("plan.json")) == ({}, None, b"")
+    assert (job.plan, job.has_marker, any(vars(presence(job)).values())) == (None, False, False)
+
+
+def test_a_record_of_a_script_that_its_scheduler_keeps_none_of_is_no_obstacle(tmp_path: Path) -> None:
+    record = Submitted("local", "7.7.7ea6bc94", "", "", 0.0, record=SchedulerRecord(RUNNING))
+    assert end_of(Run(tmp_path), record, RUNNING).state == RUNNING
+    assert not isinstance(connected(Run(tmp_path), record), OfScript), "it looks into no other directory"
 
 
 def test_a_launch_that_was_over_before_its_allocation_was_lost_is_complete(tmp_path: Path) -> None:

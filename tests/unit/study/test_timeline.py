@@ -104,6 +104,21 @@ def test_an_attempt_that_was_copied_elsewhere_is_of_no_chain(attempts: list[Run]
         assert (list(timelines([copy])), next_attempt(copy), copy.chain_end) == ([], None, "")
 
 
+def test_what_a_link_leads_to_is_no_attempt_and_has_no_time(attempts: list[Run]) -> None:
+    chain = attempts[0].path.parents[2]
+    expected = list(timelines(attempts))
+    (chain / "launches/4").symlink_to(attempts[2].path.parent)
+    later = at(chain.parent / "later", 50)
+    (attempts[0].path / "first-step").unlink()
+    (attempts[0].path / "first-step").symlink_to(later)
+    os.utime(attempts[0].path / "first-step", (10_010, 10_010), follow_symlinks=False)
+    assert list(timelines(attempts)) == expected
+    (chain / "ended").write_text("it was cancelled\n")
+    (chain / "checkpoints").rename(chain.parent / "scratch")
+    (chain / "checkpoints").symlink_to("../scratch")
+    assert next(timelines(attempts)).attempts[-1].kept_s == 289, "a link of this user's own is followed"
+
+
 def test_a_report_shows_it(attempts: list[Run]) -> None:
     chains = tuple(timelines(attempts))
     report = msgspec.structs.replace(runs_report([(run, "") for run in attempts]), chains=chains)

@@ -100,7 +100,7 @@ class SshHosts(Local):
 def _plan(run_directory: Path) -> Plan:
     try:
         # Not msgspec's own decoder: a value may hold bytes that are no UTF-8, as escapes that it does not take.
-        return msgspec.convert(upgraded(json.loads(files.read_bytes(run_directory / "plan.json"))), Plan)
+        return msgspec.convert(upgraded(json.loads(files.Folder(run_directory).content_of("plan.json"))), Plan)
     except (OSError, ValueError) as error:
         raise UnknownStateError(f"the run's plan cannot be read: {error}", where=str(run_directory)) from error
 

@@ -132,7 +132,7 @@ class Local:
     def find(self, run_directory: Path) -> str | None:
         """The id that the job itself has left in the run directory; None if it has left none (yet)."""
         with suppress(OSError):
-            left = files.read_bytes(run_directory / "job.id").decode("ascii", "replace").strip()
+            left = files.Folder(run_directory).content_of("job.id").decode("ascii", "replace").strip()
             return left if _ID.match(left) else None
         return None
 
@@ -146,7 +146,7 @@ class Local:
         here = socket.gethostname()
         job, marker = JobProcesses(job_id), None
         with suppress(OSError, msgspec.DecodeError):
-            marker = msgspec.json.decode(files.read_bytes(run_directory / "exit.json"), type=ExitMarker)
+            marker = msgspec.json.decode(files.Folder(run_directory).content_of("exit.json"), type=ExitMarker)
         # A marker of another id is that of the same script, started by hand: before this job ended, or after.
         if (marker is None or marker.job != job_id) and (job.script() or job.running()):
             if job.works_elsewhere(run_directory):

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from runner.backends.schedulers.hosts.client import SshHosts
@@ -22,6 +23,8 @@ from runner.core.errors import NotAcceptedError, UnknownStateError
 from runner.jobs.directory import Run
 from runner.jobs.states import cancel, connected
 from runner.model.job import JobState, Submitted
+from runner.model.plan import ListedHosts
+from tests.support.plans import PLAN
 from tests.support.users import ALICE, run_as
 from tests.support.waiting import until
 
@@ -126,6 +129,22 @@ def test_a_pipe_in_place_of_what_a_job_leaves_blocks_nothing(run: Path) -> None:
         finally:
             for name in ("exit.json", "job.id", "plan.json"):
                 os.close(os.open(run / name, os.O_RDWR | os.O_NONBLOCK))
+
+
+def test_a_link_in_place_of_what_a_job_leaves_leads_nowhere(run: Path, tmp_path: Path) -> None:
+    """In another user's run it could lead to what this user alone may read."""
+    private, job = tmp_path / "private", f"999999.1.{BOOT}"
+    private.mkdir()
+    leaves(private, 7, "PRIVATE", job)
+    (private / "job.id").write_text("12.34.0123abcd\n")
+    hosts = ListedHosts(("private-host",), "", (), ())
+    (private / "plan.json").write_text(json.dumps(msgspec.to_builtins(msgspec.structs.replace(PLAN, hosts=hosts))))
+    assert (Local().find(private), SshHosts().state(job, private).nodes) == ("12.34.0123abcd", "private-host")
+    for name in ("exit.json", "job.id", "plan.json"):
+        (run / name).symlink_to(private / name)
+    assert (Local().find(run), Local().state(job, run).name) == (None, "KILLED")
+    with pytest.raises(UnknownStateError, match="plan cannot be read"):
+        SshHosts().state(job, run)
 
 
 @pytest.mark.parametrize("own", [True, False])
