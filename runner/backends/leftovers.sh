@@ -8,6 +8,33 @@ enroot_data() {
   enroot remove gpu-runner-none 2>&1 </dev/null | sed -n "s|^.*No such file or directory: \(/.*\)/gpu-runner-none$|\1|p"
 }
 
+# Whether a look may be believed, which had this device (find's %D) of this place: it is in no FUSE file system of another
+# user, which says what it likes of owners, nor in one that has left since then. One that is no mount's, as of btrfs and
+# overlayfs, still has that place.
+is_believed() {
+  local mounters mounter name first
+  [ -r /proc/self/mountinfo ] || return 0
+  first=$(awk '$1 == "UID_MIN" && $2 ~ /^[0-9]+$/ { print $2; exit }' /etc/login.defs)
+  mounters=$(awk -v device="$1" -v root="$(stat -c %d /)" -v own="$(id -u)" -v first="${first:-1000}" '
+    BEGIN { if (device == root || int(device / 256) % 4096) print 0 }
+    NR == FNR { if ($1 <= own && own < $1 + $3) outer = $2 + own - $1; next }
+    $3 ~ /^0:/ {
+      minor = substr($3, 3)
+      if (minor % 256 + int(minor / 256) * 1048576 != device) next
+      user = / - fuse/ && match($0, /user_id=[0-9]+/) ? substr($0, RSTART + 8, RLENGTH - 8) + 0 : 0
+      print (user < first || user == own || user == outer) ? 0 : user
+    }' /proc/self/uid_map /proc/self/mountinfo)
+  for mounter in $mounters; do
+    [ "$mounter" != 0 ] || return 0
+    for name in ${RUNNER_TRUST//,/ }; do
+      case $mounter in "$name" | "$(id -u -- "$name")") return 0 ;; esac
+    done
+    return 1
+  done
+  case $(stat -f -c %T -- "$2") in '' | fuse* | UNKNOWN*) return 1 ;; esac
+  [ "$(find "$2" -maxdepth 0 -printf %D)" = "$1" ]
+} 2>/dev/null
+
 # Whether no other user can exchange what is in a directory, or lead it elsewhere: it is root's or this user's; so are
 # those above it and the links on the way, or they are the system's (login.defs), of a user whom RUNNER_TRUST names, or of
 # a project (others may write neither there nor above it, and it has a group of the user's that is none of the system's,
@@ -15,7 +42,7 @@ enroot_data() {
 # that of Debian's `users`, or an ACL has such a one; to the user's own, where a group may that he is not in. RUNNER_TRUST
 # makes one a project's (@GROUP). In a container of an ordinary user, root and strangers look the same.
 is_own() {
-  local at first count above everybody login rest target unknown=0 system
+  local at first count above device everybody login rest target unknown=0 system
   local users all=() project=() given trusted open=(-perm -0002) acl group
   read -r first _ count </proc/self/uid_map
   [ "$first$count" = 04294967295 ] || unknown=$(cat /proc/sys/kernel/overflowuid)
@@ -54,13 +81,18 @@ is_own() {
     trusted=("${project[@]}")
     [ -z "$(find "${above:-/}" -maxdepth 0 '(' "${open[@]}" -o "${given[@]}" ')')" ] || trusted=()
     [ -z "$(find "${above:-/}" -maxdepth 0 -perm -0020 '(' -name '' "${trusted[@]}" ')')" ] || trusted+=(-o -true)
-    [ -n "$(find "$at" -maxdepth 0 '(' -type l -o ! '(' "${open[@]}" ')' -o -perm -1000 ')' '(' "${users[@]}" \
-      -o -type d ! -perm -0002 '(' -name '' "${trusted[@]}" ')' ')')" ] || return
+    device=$(find "$at" -maxdepth 0 '(' -type l -o ! '(' "${open[@]}" ')' -o -perm -1000 ')' '(' "${users[@]}" \
+      -o -type d ! -perm -0002 '(' -name '' "${trusted[@]}" ')' ')' -printf %D)
+    { [ -n "$device" ] && is_believed "$device" "$at"; } || return
     if [[ $(ls -ld -- "$at") == d????w???[!t]+* ]]; then # an ACL
       acl=$(getfacl -cnp -- "$at") || acl=$(printf 'group:%s:rwx\n' "${all[@]}")
-      for group in "${all[@]}"; do
+      acl=$(sed -n 's/^group:\([0-9]*\):.w.*/\1/p' <<<"$acl")
+      for group in $acl; do
         case " ${project[*]} " in *" $group "*) continue ;; esac
-        grep -q "^group:$group:.w" <<<"$acl" && return 1
+        case " ${all[*]} " in *" $group "*) return 1 ;; esac
+        # Root chooses groups; and without the login's, or in a container of an ordinary user, none is known.
+        [ "$unknown" = 0 ] && [ "$(id -u)" != 0 ] && [ -O "$at" ] && [ "$group" -ge "$system" ] \
+          && [ "$group" != "${login:-$group}" ] && return 1
       done
     fi
     [ -L "$at" ] || continue

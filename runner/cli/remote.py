@@ -20,7 +20,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -269,7 +269,7 @@ def _own(top: Path, names: Iterable[str], *, kernels: bool = False) -> list[str]
     """
     from runner.jobs.directory import is_whole_id
 
-    about = cache(Path.lstat)  # of each directory once
+    about = cache(partial(ownership.status_of, follow=False))  # of each directory once
 
     @cache
     def is_strangers(path: Path) -> bool:

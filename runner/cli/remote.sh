@@ -44,14 +44,20 @@ if login=$(id -g "$(id -un 2>/dev/null)" 2>/dev/null); then # `id -g` may be of 
 fi
 # One of another group may have moved it there.
 given="-perm -g=w -gid +$((first - 1)) ! -user $own ! ( -name / $groups )"
-# A FUSE file system says what who mounted it likes of owners.
-[ -z "$(awk -v at="$base/" -v own="$own" -v first="$first" '
-    index(at, $5 "/") == 1 && / - fuse/ && match($0, /user_id=[0-9]+/) {
-        user = substr($0, RSTART + 8, RLENGTH - 8) + 0
-        if (user != own && user >= first) print user
-    }' /proc/self/mountinfo 2>/dev/null || true)" ] || {
-    echo "error: $base is in another user's file system; set XDG_CACHE_HOME to a directory of yours" >&2
-    exit 4
+# A FUSE file system says what who mounted it likes of owners, and may have left since then. A look had DEVICE of PLACE;
+# one that is no mount's, as of btrfs, still has that place.
+is_believed() {
+    whose=$(awk -v device="$1" -v root="$(stat -c %d /)" -v own="$own" -v first="$first" '
+        BEGIN { if (device == root || int(device / 256) % 4096) print "known" }
+        $3 ~ /^0:/ {
+            minor = substr($3, 3)
+            if (minor % 256 + int(minor / 256) * 1048576 != device) next
+            user = / - fuse/ && match($0, /user_id=[0-9]+/) ? substr($0, RSTART + 8, RLENGTH - 8) + 0 : own
+            print (user < first || user == own) ? "known" : "strange"
+        }' /proc/self/mountinfo 2>/dev/null) || return 0
+    case $whose in known*) return 0 ;; strange*) return 1 ;; esac
+    case $(stat -f -c %T "$2" 2>/dev/null) in '' | fuse* | UNKNOWN*) return 1 ;; esac
+    [ "$(find "$2" -prune -printf %D)" = "$1" ]
 }
 each=$base
 while [ "$each" ]; do
@@ -62,22 +68,31 @@ while [ "$each" ]; do
     # shellcheck disable=SC2086
     [ -z "$(find "${above:-/}" -prune -perm -g=w '(' -name . $of ')')" ] || of='-o -prune'
     # shellcheck disable=SC2086
-    [ "$(find "$each" -prune '(' ! '(' $open ')' -o -perm -1000 ')' \
-        '(' -user "$own" $users -o -uid "-$first" -o ! -perm -o=w '(' -name "" $of ')' ')')" ] || {
+    device=$(find "$each" -prune '(' ! '(' $open ')' -o -perm -1000 ')' \
+        '(' -user "$own" $users -o -uid "-$first" -o ! -perm -o=w '(' -name "" $of ')' ')' -printf %D)
+    [ "$device" ] || {
         echo "error: others could exchange what is in $each; set XDG_CACHE_HOME to another directory of yours, or" \
             "export RUNNER_TRUST=NAME or RUNNER_TRUST=@GROUP in a start-up file of your shell there" >&2
+        exit 4
+    }
+    is_believed "$device" "$each" || {
+        echo "error: $each is in another user's file system; set XDG_CACHE_HOME to a directory of yours" >&2
         exit 4
     }
     case $(ls -ld "$each") in
     d????w???[!t]+*) # an ACL
         # shellcheck disable=SC2086  # words
         acl=$(getfacl -cnp "$each" 2>/dev/null) || acl=$(printf 'group:%s:rwx\n' $all)
-        for group in $all; do
+        for group in $(printf '%s\n' "$acl" | sed -n 's/^group:\([0-9]*\):.w.*/\1/p'); do
             case " $groups " in *" $group "*) continue ;; esac
-            ! printf '%s\n' "$acl" | grep -q "^group:$group:.w" || {
-                echo "error: others may write to $each, by its ACL; set XDG_CACHE_HOME to another directory of yours" >&2
-                exit 4
-            }
+            case " $all " in *" $group "*) ;; *)
+                # On a directory of the user, one that he is not in; root chooses groups.
+                [ "$own" != 0 ] && [ "$(find "$each" -prune -user "$own")" ] || continue
+                [ "$group" -ge "$first" ] && [ "$group" != "${login:-$group}" ] || continue
+                ;;
+            esac
+            echo "error: others may write to $each, by its ACL; set XDG_CACHE_HOME to another directory of yours" >&2
+            exit 4
         done
         ;;
     esac

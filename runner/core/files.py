@@ -106,7 +106,7 @@ def open_regular(path: Path, owner: int | None = None) -> BinaryIO:
     it cannot be opened, or is of another owner.
     """
     file = _regular(path, path)
-    if owner not in (None, ownership.owner_of(os.fstat(file.fileno()))):
+    if owner not in (None, ownership.owner_of(ownership.status_of(file.fileno()))):
         file.close()
         raise PermissionError(errno.EACCES, "another user's", str(path))
     return file

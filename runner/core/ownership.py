@@ -13,8 +13,10 @@ from contextlib import suppress
 from pathlib import Path
 
 TRUSTS = "RUNNER_TRUST=NAME,... trusts accounts of the site"  # the end of a fix (exchangeable_by)
+_LEFT = "not mounted any more"  # whose a place is (exchangeable_by)
 _MOST_ON_THE_WAY = 1000  # names: links may lead in circles
 _GROUP = 0x08  # the tag of an ACL's entry for a named group (linux/posix_acl.h)
+_NO_USER = 2**32 - 1  # the one id that no user can have: (uid_t) -1
 _believed = set[int]()  # devices of file systems that no stranger has mounted, nor can take away
 
 
@@ -26,7 +28,7 @@ def closed_to_others(path: Path, *, own: bool = True) -> Path | None:
     try:
         real = path.resolve(strict=True)
         for each in (real, *real.parents):
-            status = each.lstat()  # a link may have taken its place
+            status = status_of(each, follow=False)  # a link may have taken its place
             # Above it others may write where they cannot rename or remove what is not theirs (sticky).
             sticky = each != real and status.st_mode & stat.S_ISVTX
             is_open = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not sticky
@@ -52,7 +54,9 @@ def exchangeable_by(directory: Path, *, new: bool = False, used: bool = False) -
 
 def led_by(directory: Path, owner: int) -> str:
     """The same of what is a user's there who is neither trusted nor the ``owner`` of the directory."""
-    return next((whose for whose in _exchangers(directory) if user_of(whose) not in ("", str(owner))), "")
+    known = ("", str(owner))
+    strangers = (each for each in _exchangers(directory) if user_of(each) not in known or each.endswith(_LEFT))
+    return next(strangers, "")
 
 
 def _exchangers(directory: Path, *, new: bool = False, used: bool = False) -> Iterator[str]:
@@ -73,16 +77,19 @@ def _exchangers(directory: Path, *, new: bool = False, used: bool = False) -> It
         place = above if is_link else status
         others_write = others_may_write(place)
         if not (is_link and not others_write) and is_strangers(status, above, by_place=used or each != real):
-            whose = f"user {owner_of(status)}'s{' link' if is_link else ''}"
+            whose = f"user {user}'s{' link' if is_link else ''}" if (user := owner_of(status)) != _NO_USER else _LEFT
         if not whose and others_write and not is_link and not status.st_mode & stat.S_ISVTX:
-            whose = f"{open_to(status)} (no sticky bit)"
+            whose = f"{open_to(status, each)} (no sticky bit)"
         if whose:
             yield whose if each == real else f"{'behind' if is_link else 'below'} {each}, which is {whose}"
 
 
-def open_to(status: os.stat_result) -> str:
-    """Whom a directory is open to where ``others_may_write``, in words."""
+def open_to(status: os.stat_result, place: Path) -> str:
+    """Whom a place is open to where ``others_may_write``, in words."""
     if status.st_mode & stat.S_IWOTH:
+        with suppress(OSError):
+            if stat.S_ISDIR(status.st_mode) and not place.lstat().st_mode & stat.S_IWOTH:
+                return "everybody's to write to, by a group of its ACL"
         return "everybody's to write to"
     import grp
 
@@ -108,7 +115,7 @@ def _name_of(user: int) -> str:
 
 def way_out(directory: Path, whose: str) -> str:
     """The end of a fix where ``exchangeable_by`` says this of a directory."""
-    if whose.startswith("not there"):
+    if whose.startswith("not there") or whose.endswith(_LEFT):
         return "make it yourself, first"
     if user := user_of(whose):
         return f"RUNNER_TRUST={user}, if you trust {_name_of(int(user))}"
@@ -159,7 +166,7 @@ def _may_be_strangers(place: Path) -> bool:
     with suppress(FileNotFoundError, NotADirectoryError):
         above = status_of(place.parent)
         try:
-            status = place.lstat()
+            status = status_of(place, follow=False)
         except FileNotFoundError:
             return others_may_write(above)
         moved = others_may_write(above) and not above.st_mode & stat.S_ISVTX
@@ -175,7 +182,7 @@ def is_put_by_stranger(status: os.stat_result, above: os.stat_result) -> bool:
 def is_strangers_link(path: Path) -> bool:
     """Whether it is a link of a user who is not trusted, and so leads where that user likes."""
     with suppress(OSError):
-        return path.is_symlink() and not is_trusted(owner_of(path.lstat()))
+        return path.is_symlink() and not is_trusted(owner_of(status_of(path, follow=False)))
     return True
 
 
@@ -194,11 +201,13 @@ def is_below_open(path: Path) -> bool:
     return True
 
 
-def status_of(place: Path, *, follow: bool = True) -> os.stat_result:
-    """What it is. All may write to it by its mode, too, where an ACL (acl(5)) lets a group that may be anybody's.
-    Raises OSError.
+def status_of(place: Path | int, *, follow: bool = True) -> os.stat_result:
+    """What it is, by a path or a handle, as ``owner_of`` takes it. All may write to it by its mode, too, where an ACL
+    (acl(5)) lets a group that may be anybody's. Raises OSError.
     """
-    status = place.stat() if follow else place.lstat()
+    status = os.fstat(place) if isinstance(place, int) else place.stat(follow_symlinks=follow)
+    with suppress(OSError, ValueError, IndexError):
+        _look_at_mount(place, status)
     # Of an ACL the mode's group has the mask: what anybody it names may do at most.
     if stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_IWGRP:
         with suppress(OSError):
@@ -269,19 +278,47 @@ def is_trusted(user: int) -> bool:
 
 
 def owner_of(status: os.stat_result) -> int:
-    """Whose it is; of a stranger's FUSE file system he who mounted it, as that says what he likes of owners."""
+    """Whose it is (``status_of``); of a stranger's FUSE file system he who mounted it, as that says what he likes of
+    owners; no user's if it has left since then.
+    """
     if os.major(status.st_dev) or status.st_dev in _believed:
         return status.st_uid
-    with suppress(OSError, ValueError, IndexError):
-        device = b"%d:%d" % (os.major(status.st_dev), os.minor(status.st_dev))
-        for line in Path("/proc/self/mountinfo").read_bytes().splitlines():
-            its, kind = line.split(b" - ", 1)
-            if its.split()[2] == device and kind.startswith(b"fuse"):
+    with suppress(OSError, ValueError, IndexError):  # without /proc, nothing is known
+        kinds = _mounts(2, b"0:%d" % os.minor(status.st_dev))
+        if not kinds and status.st_dev != os.lstat("/").st_dev:  # chroot(2) takes its own from the list
+            return _NO_USER
+        for kind in kinds:
+            if kind.startswith(b"fuse"):
                 mounter = int(kind.partition(b"user_id=")[2].split(b",")[0])
                 if not is_trusted(mounter) and mounter != _outside(os.geteuid()):
                     return mounter
     _believed.add(status.st_dev)
     return status.st_uid
+
+
+def _look_at_mount(place: Path | int, status: os.stat_result) -> None:
+    """Believe a device that is no mount's, as of btrfs and overlayfs, where it is in one that is no FUSE file system's.
+    Raises OSError, ValueError, IndexError.
+    """
+    device = status.st_dev
+    if os.major(device) or device in _believed or _mounts(2, b"0:%d" % os.minor(device)):
+        return
+    no_link = os.O_NOFOLLOW if stat.S_ISLNK(status.st_mode) else 0
+    handle = os.dup(place) if isinstance(place, int) else os.open(place, os.O_PATH | os.O_CLOEXEC | no_link)
+    try:  # while it is held, neither device nor mount is another one's
+        mount = Path(f"/proc/self/fdinfo/{handle}").read_bytes().partition(b"mnt_id:")[2].split()[0]
+        if os.fstat(handle).st_dev == device and not _mounts(0, mount)[0].startswith(b"fuse"):
+            _believed.add(device)
+    finally:
+        os.close(handle)
+
+
+def _mounts(field: int, value: bytes) -> list[bytes]:
+    """Type and options of the mounts that have it in a field: 0, their number; 2, their device (proc(5)). Raises
+    OSError.
+    """
+    lines = Path("/proc/self/mountinfo").read_bytes().splitlines()
+    return [line.partition(b" - ")[2] for line in lines if line.split()[field] == value]
 
 
 def _outside(user: int) -> int:
@@ -313,7 +350,7 @@ def is_strangers(status: os.stat_result, above: os.stat_result, *, by_place: boo
 def is_private(directory: Path) -> bool:
     """Whether it is a directory and no link, belongs to this user, is closed to all others, who cannot exchange it."""
     with suppress(OSError):
-        status = directory.lstat()
+        status = status_of(directory, follow=False)
         ours = stat.S_ISDIR(status.st_mode) and owner_of(status) == os.geteuid()
         return ours and stat.S_IMODE(status.st_mode) & 0o777 == 0o700 and not exchangeable_by(directory)
     return False
@@ -330,7 +367,7 @@ def real_path(path: Path) -> Path:
         handle = os.open(at, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             target = os.readlink("", dir_fd=handle)
-            users[at] = owner_of(os.fstat(handle))
+            users[at] = owner_of(status_of(handle))
         finally:
             os.close(handle)
         return Path(target)

@@ -213,7 +213,7 @@ def _check_found(directory: Path, _user: int, what: str, variable: str, *, new: 
     with suppress(OSError):  # who uses it will say what is wrong
         whose = ownership.exchangeable_by(directory, new=new)
         if not whose and ownership.is_open(directory):
-            whose = ownership.open_to(ownership.status_of(directory))
+            whose = ownership.open_to(ownership.status_of(directory), directory)
     if whose:
         fix = f"set {variable} to one of your own; {ownership.way_out(directory, whose)}"
         raise RefusedError(f"{what} is {whose}: what is there could be another user's", where=str(directory), fix=fix)

@@ -103,11 +103,11 @@ def read(path: Path) -> Document:
         # At once, also of a pipe without a writer, which open(2) would wait for.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
         with os.fdopen(descriptor, "rb") as file:
-            status = os.fstat(file.fileno())
+            status = ownership.status_of(file.fileno())
             if stat.S_ISFIFO(status.st_mode):
                 raise UsageError("a pipe is no file to read", where=str(path), fix="put a file in its place")
             if stat.S_ISREG(status.st_mode) and ownership.others_may_write(status):
-                what = f"this file is {ownership.open_to(status)}, and it says what runs as you"
+                what = f"this file is {ownership.open_to(status, path)}, and it says what runs as you"
                 raise UsageError(what, where=str(path), fix=f"its owner closes it: chmod go-w {shlex.quote(str(path))}")
             raw = file.read(MAX_BYTES + 1)
     except FileNotFoundError:

@@ -148,7 +148,7 @@ class GitReader:
         answer = self._run("ls-files", "--stage", "-z", "--", *_PROGRAM)
         _names(entry.partition(b"\t")[2] for entry in answer.split(b"\0"))
         if not 0 < len(answer) < MOST_ANSWER_BYTES:
-            if answer and not ownership.is_trusted(ownership.owner_of(self.repository.directory.stat())):
+            if answer and not ownership.is_trusted(ownership.owner_of(ownership.status_of(self.repository.directory))):
                 raise GitError("the repository is another user's, and has too many files")
             return "", ""
         others = (entry for entry in answer.split(b"\0") if not entry.endswith(b".py"))

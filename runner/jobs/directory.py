@@ -654,8 +654,8 @@ def is_own(path: Path) -> bool:
     stand there by now.
     """
     with suppress(OSError):
-        status = path.stat()
-        owners = {ownership.owner_of(each) for each in (path.lstat(), status)}
+        status = ownership.status_of(path)
+        owners = {ownership.owner_of(each) for each in (ownership.status_of(path, follow=False), status)}
         return stat.S_ISDIR(status.st_mode) and owners == {os.geteuid()}
     return False
 

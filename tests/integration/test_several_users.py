@@ -78,7 +78,7 @@ from tests.support.daemons import Daemons
 from tests.support.evidence import start
 from tests.support.ordinary_user import probe
 from tests.support.package_directories import collected as collected_packages
-from tests.support.shell_files import stand_in
+from tests.support.shell_files import library, stand_in
 from tests.support.squashfs import published
 from tests.support.studies import left_run, on_disk, study
 from tests.support.users import ALICE, AS_ROOT, BOB, CAROL, GROUP, become, killed_as, open_directory, outcome_as, run_as
@@ -1357,6 +1357,55 @@ def test_a_place_of_the_logins_group_is_one_of_all(mode: int, place: Path, monke
             env = {"HOME": str(home), "PATH": f"{named.parent}:/usr/bin:/bin", "RUNNER_TRUST": trust}
             done = subprocess.run(member, check=False, env=env)
             assert (done.returncode == 0) == (trusted or mode == 0o3775), text
+
+
+@pytest.mark.parametrize(("group", "trusted"), [(BOB, False), (GROUP, True), (ALICE, True), (50, True)])
+def test_ones_own_is_open_to_a_group_of_its_acl_that_one_is_not_in(
+    group: int, trusted: bool, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a place's default ACL gives it; not a project's, the user's alone, nor the system's."""
+    home, named = owned(place / "home", ALICE), owned(place / "bin", 0) / "id"
+    entries = ((0x01, 7, -1), (0x04, 5, -1), (0x08, 7, group), (0x10, 7, -1), (0x20, 5, -1))
+    acl = struct.pack("<I", 2) + b"".join(struct.pack("<HHi", *entry) for entry in entries)
+    os.setxattr(home, "system.posix_acl_access", acl)
+    answers = f'-un | "-gn "*) echo alice ;; "-g "*) echo {ALICE} ;; *) /usr/bin/id "$@" ;;'
+    named.write_text(f"#!/bin/sh\ncase $* in {answers} esac\n")
+    named.chmod(0o755)
+    monkeypatch.setattr(pwd, "getpwuid", lambda _: SimpleNamespace(pw_gid=ALICE, pw_name="alice"))
+    monkeypatch.setattr(grp, "getgrgid", lambda number: SimpleNamespace(gr_name="alice" if number == ALICE else "x"))
+    whose = "" if trusted else "everybody's to write to, by a group of its ACL (no sticky bit)"
+    assert run_as(ALICE, ownership.exchangeable_by, home, groups=(GROUP,)) == whose
+    shells = (f'. {LEFTOVERS} && is_own "$HOME"', (SHELL / "cli/remote.sh").read_text())
+    for text in shells if shutil.which("getfacl") else ():
+        member = [*become(ALICE, groups=(GROUP,)), "bash", "-c", text, "bash", "none"]
+        env = {"HOME": str(home), "PATH": f"{named.parent}:/usr/bin:/bin"}
+        assert (subprocess.run(member, check=False, env=env).returncode == 0) == trusted, text
+
+
+def test_no_shell_believes_what_a_strangers_file_system_says_of_owners(place: Path) -> None:
+    """A FUSE file system may also leave while it answers. Those of btrfs and overlayfs are no mount's, either."""
+    home, mounted = owned(place / "home", ALICE), owned(place / "mounted", CAROL)
+    find = owned(place / "bin", 0) / "find"
+    mount = f"""mount -it fuse -o fd=3,rootmode=40000,user_id=$0,group_id=0 x {mounted} 3<>/dev/fuse || exit 77
+        minor=$(awk -v at={mounted} '$5 == at {{ sub("0:", "", $3); print $3 }}' /proc/self/mountinfo)
+        export DEVICE=$((minor % 256 + minor / 256 * 1048576)); exec "$@\""""
+    for device, mounter, believed in (("$DEVICE", CAROL, False), ("$DEVICE", ALICE, True), ("77", ALICE, False)):
+        of_look = f'*") -printf %D" | *" -type d "*) [ -z "$(/usr/bin/find "$@")" ] || echo {device} ;;'
+        find.write_text(f'#!/bin/sh\ncase "$*" in {of_look} *) exec /usr/bin/find "$@" ;; esac\n')
+        find.chmod(0o755)
+        for text in (f'. {LEFTOVERS} && is_own "$HOME"', (SHELL / "cli/remote.sh").read_text()):
+            words = [*become(ALICE), "bash", "-c", text, "bash", "none"]
+            env = {"HOME": str(home), "PATH": f"{find.parent}:/usr/bin:/bin"}
+            done = subprocess.run(["unshare", "-m", "bash", "-c", mount, str(mounter), *words], env=env, check=False)
+            assert (done.returncode == 0) == believed, (text, device, mounter)
+    shell, scratch = library(place) / "lib/charliecloud.sh", owned(place / "scratch", ALICE)
+    for path in ("/usr/bin:/bin", env["PATH"]):  # the latter has the last device
+        words = [*become(ALICE), "bash", str(shell), "directories", str(scratch / "alice.ch")]
+        assert subprocess.run(words, env={"PATH": path}, check=False).returncode == 0
+        assert bool([*scratch.glob("gpu-runner-ch-*")]) == (path == env["PATH"])
+    check = f'. {LEFTOVERS} && is_believed "$(stat -c %d "$0")" "$0"'
+    for at in (home, Path("/proc"), Path("/dev/shm"), Path("/")):
+        assert subprocess.run(["bash", "-c", check, at], check=False).returncode == 0
 
 
 def test_a_logins_group_that_is_trusted_by_its_name_is_a_projects(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

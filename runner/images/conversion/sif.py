@@ -7,10 +7,11 @@ spython's converter of Dockerfiles is not used: it drops stages and keeps ``SHEL
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -58,14 +59,14 @@ def apptainer_build(
     from spython.utils import stream_command  # type: ignore[import-untyped]
 
     name = apptainer_program()
-    assignments = [f"{variable}={value}" for variable, value in (variables or {}).items()]
     options = ["--force", "--mksquashfs-args", " ".join(_MKSQUASHFS_OPTIONS)]
     output: list[str] = []
-    lines = stream_command(["env", *assignments, name, "build", *options, *arguments], output_type="both")
+    lines = stream_command([name, "build", *options, *arguments], output_type="both")
     try:
-        for line in lines:
-            output.append(line.rstrip())
-            say(line.rstrip())
+        with _environment(variables or {}):
+            for line in lines:
+                output.append(line.rstrip())
+                say(line.rstrip())
     except process.CalledProcessError as error:
         text = "\n".join(output)
         full = "free space in the store and in APPTAINER_TMPDIR (default /tmp), where the builder unpacks the image"
@@ -79,6 +80,19 @@ def apptainer_build(
             for _line in lines:
                 pass
         raise
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Of programs that start in the block. In arguments all users would see them, and one may have a login."""
+    before = dict(os.environ)
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name in variables:
+            del os.environ[name]
+            os.environ.update({name: before[name]} if name in before else {})
 
 
 def sif_maker(source: Source, write: Callable[[Path], None]) -> Maker:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from runner.core import ownership
 from runner.core.errors import InfrastructureError, RefusedError, RunnerError
-from runner.core.ownership import owner_of
+from runner.core.ownership import owner_of, status_of
 
 
 def unreadable(path: Path, error: OSError) -> InfrastructureError:
@@ -48,7 +48,7 @@ def believed_users(store: Path) -> frozenset[int]:
     """The caller, root and the store's owner; none, where anybody could have made it, or a user beside these may
     exchange it. Raises OSError; RefusedError: as ``believed``.
     """
-    return _believed_in(store, owner_of(store.stat()), os.geteuid())
+    return _believed_in(store, owner_of(status_of(store)), os.geteuid())
 
 
 def believed(path: Path, store: Path) -> bool:
@@ -56,7 +56,7 @@ def believed(path: Path, store: Path) -> bool:
     RefusedError: a stranger could exchange the whole store.
     """
     with suppress(OSError):
-        return {owner_of(path.lstat()), owner_of(path.stat())} <= believed_users(store)
+        return {owner_of(status_of(path, follow=False)), owner_of(status_of(path))} <= believed_users(store)
     return False
 
 
@@ -75,7 +75,7 @@ def opened(store: Path) -> Iterator[Path | None]:
         raise unreadable(store, error) from error
     at = f"/proc/{os.getpid()}/fd/{handle}"
     try:
-        owner = owner_of(os.fstat(handle))  # after it was opened: what leads there may come and go
+        owner = owner_of(status_of(handle))  # after it was opened: what leads there may come and go
         whose = ownership.led_by(store, owner)
         if owner in (0, os.geteuid()) and (whose or ownership.may_be_strangers(store)):
             raise _exchangeable(store, whose)
@@ -94,8 +94,8 @@ def stranger(path: Path, store: Path, *, gone: str = "") -> str:
     if believed(path, store):
         return ""
     try:
-        owner, users = owner_of(path.lstat()), believed_users(store)
-        return user(owner_of(store.stat() if not users else path.stat()) if not users or owner in users else owner)
+        owner, users = owner_of(status_of(path, follow=False)), believed_users(store)
+        return user(owner_of(status_of(path if users else store)) if not users or owner in users else owner)
     except FileNotFoundError:
         return gone
 

@@ -6,9 +6,10 @@ import grp
 import io
 import os
 import pwd
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import pytest
 from gpu_runner_inside.launcher import places
@@ -39,10 +40,49 @@ def test_a_strangers_file_system_is_the_strangers_whatever_it_says(
     def owner(minor: int, *, major: int = 0) -> int:
         return owner_of(os.stat_result((0o40700, 2, os.makedev(major, minor), 1, 4711, 4711, 0, 0, 0, 0)))
 
-    assert [owner(minor) for minor in (55, 56, 57, 58, 59)] == [2002, 4711, 4711, 4711, 4711]
+    assert [owner(minor) for minor in (55, 56, 57, 58, 59)] == [2002, 4711, 4711, 4711, 2**32 - 1], "the last has left"
     assert owner(55, major=8) == 4711
     monkeypatch.setenv("RUNNER_TRUST", "2002")
     assert owner(55) == 4711
+
+
+@pytest.mark.parametrize("module", [ownership, places])
+def test_a_device_that_is_no_mounts_is_believed_by_its_mount(
+    module: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As those of btrfs and overlayfs; a file system that left while it answered is in no list of mounts."""
+    monkeypatch.setattr(module, "_believed", set())
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as place:
+        status = os.lstat(place)
+        device, mounts = b"0:%d" % os.minor(status.st_dev), module._mounts
+        assert mounts(2, device)
+        monkeypatch.setattr(module, "_mounts", lambda field, value: [] if value == device else mounts(field, value))
+        assert module.owner_of(status) == 2**32 - 1, "it was not looked at there"
+        assert module.owner_of(module.status_of(Path(place))) == os.geteuid()
+        module._believed.clear()
+        handle = os.open(place, os.O_PATH)
+        assert module.owner_of(module.status_of(handle)) == os.geteuid()
+        os.close(handle)
+    left = os.memfd_create("left")
+    assert module.owner_of(module.status_of(left)) == 2**32 - 1
+    os.close(left)
+
+
+def test_a_place_that_left_while_it_was_looked_at_is_another_users(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = os.memfd_create("left")
+    device, status_of = os.fstat(left).st_dev, ownership.status_of
+
+    def looked_at(place: Path, *, follow: bool = True) -> os.stat_result:
+        status = status_of(place, follow=follow)
+        return status if place != tmp_path else os.stat_result((*status[:2], device, *status[3:]))
+
+    monkeypatch.setattr(ownership, "status_of", looked_at)
+    whose = ownership.exchangeable_by(tmp_path)
+    assert (whose, ownership.way_out(tmp_path, whose)) == ("not mounted any more", "make it yourself, first")
+    assert ownership.led_by(tmp_path, os.geteuid()) == whose and not ownership.is_private(tmp_path)
+    os.close(left)
 
 
 @pytest.mark.parametrize(

@@ -91,8 +91,9 @@ def test_kernels_import_nothing_from_where_others_may_write(starter: str, tmp_pa
 
 
 def test_no_kernel_starts_in_a_strangers_fuse_file_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which may say that all in it is this user's."""
+    """Which may say that all in it is this user's, and his group's."""
     its = tmp_path.stat()
+    monkeypatch.setattr("gpu_runner_inside.serve._trusted", lambda: ({os.geteuid()}, {its.st_gid}))
     monkeypatch.setattr("gpu_runner_inside.serve.owner_of", lambda at: 4711 if os.path.samestat(at, its) else at.st_uid)
     handle = os.open(tmp_path, os.O_PATH)
     with pytest.raises(RuntimeError, match=f"as {tmp_path} is user 4711's"):

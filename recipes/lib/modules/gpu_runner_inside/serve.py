@@ -36,6 +36,7 @@ from gpu_runner_inside.launcher.places import (
     groups_of_all,
     owner_of,
     safe_places,
+    status_of,
     trusted_names,
     unmapped_user,
 )
@@ -110,7 +111,7 @@ def _of_strangers(path: str) -> str:
     is_team = os.access(here, os.W_OK) and f"{path}/".startswith(f"{here}/")
     below: int | None = None
     while path != here:
-        about, above = os.lstat(path), os.lstat(os.path.dirname(path))
+        about, above = status_of(path), os.lstat(os.path.dirname(path))
         owner = owner_of(about)
         takes_none = about.st_mode & stat.S_ISVTX and below in users
         if all_may_write(path, about) and not takes_none:
@@ -119,7 +120,8 @@ def _of_strangers(path: str) -> str:
         is_known = owner in users or (owner == unknown and (is_team or below is not None))
         is_others = above.st_gid not in groups and above.st_gid >= first and above.st_uid != os.geteuid()
         is_given = above.st_mode & stat.S_IWGRP and is_others
-        if not is_known and (about.st_mode & stat.S_IWOTH or is_given or groups.isdisjoint(of_group)):
+        is_lying = owner != about.st_uid  # a FUSE file system, of its groups, too
+        if not is_known and (is_lying or about.st_mode & stat.S_IWOTH or is_given or groups.isdisjoint(of_group)):
             return f"{path} is user {owner}'s"
         if path == "/":
             break

@@ -4,8 +4,14 @@
 #     directories DIRECTORY    once a node: makes the directory below which ch-run mounts images
 #     run COMMAND ...          each rank
 #
-# Whether it is a directory of this user's: one call, which follows no link.
-is_ours() { [ "$(LC_ALL=C stat -c '%u %F' -- "$1" 2>/dev/null)" = "$(id -u) directory" ]; }
+# shellcheck source=../../leftovers.sh
+. "${0%/*}/leftovers.sh"
+# Whether it is a directory of this user's: one look, which follows no link.
+is_ours() {
+  local device
+  device=$(find "$1" -maxdepth 0 -type d -user "$(id -u)" -printf %D 2>/dev/null)
+  [ -n "$device" ] && is_believed "$device" "$1"
+}
 # Beside ch-run's own, which anyone can make first: `place`, which only the ranks of this job know.
 find_place() {
   place=$(printf 'mount %s' "${RUNNER_RDV_KEY-}" | sha256sum)
@@ -33,10 +39,9 @@ run)
   # launcher below it listens again.
   trap "" HUP INT TERM USR1 USR2
   # ch-run has it as /tmp in there, where root looks like any other user.
-  # shellcheck source=../../leftovers.sh
   case ${TMPDIR-} in
   '' | /tmp | /var/tmp) ;;
-  *) (. "${0%/*}/leftovers.sh" && is_own "$TMPDIR") 2>/dev/null || unset TMPDIR ;;
+  *) is_own "$TMPDIR" || unset TMPDIR ;;
   esac
   # Ranks find each other by files of the tag's name in /dev/shm, where anybody may put some before: so it is no job's
   # number, but what only these ranks know.

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from runner.backends import LEFTOVERS
 from runner.backends.runtimes import image_problem, runtime
 from runner.backends.runtimes.common import loads
 from runner.cli import run
@@ -181,7 +182,8 @@ def test_charliecloud_mounts_below_a_directory_that_is_the_users_own(planted: st
 
     def called(words: str) -> str:
         """As text: that user sees neither this checkout nor a directory of pytest's."""
-        code, env = f"set -- {words}\n{step.files[0].read_text()}", {"USER": name, "RUNNER_RDV_KEY": name}
+        texts = "\n".join(file.read_text() for file in (LEFTOVERS, step.files[0]))
+        code, env = f"set -- {words}\n{texts}", {"USER": name, "RUNNER_RDV_KEY": name}
         return subprocess.run(
             ["bash", "-c", code], env=env, user=ALICE, capture_output=True, text=True, check=True
         ).stdout

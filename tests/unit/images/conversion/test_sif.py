@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
 import struct
@@ -137,3 +138,16 @@ def test_in_a_store_of_several_users_the_builder_writes_where_no_other_renames(s
     assert made.path.read_bytes() == sif.read_bytes()
     assert shared not in wrote[0].parents
     assert not wrote[0].parent.is_symlink()
+
+
+def test_a_builder_gets_an_engine_by_its_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there may be a login, which no argument shows to all users."""
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setenv("DOCKER_HOST", "unix:///own.sock")
+    stand_in(tmp_path, "env", "echo exposed $*")
+    stand_in(tmp_path, "apptainer", '[ "$1" != --version ] || echo apptainer version 1.4.5\necho "$DOCKER_HOST"')
+    said: list[str] = []
+    variables = {"DOCKER_HOST": "tcp://ada:secret@h:1"}
+    apptainer_build.apptainer_build(["out.sif"], said.append, where="x", variables=variables)
+    assert said == ["tcp://ada:secret@h:1"]
+    assert os.environ["DOCKER_HOST"] == "unix:///own.sock"

@@ -241,7 +241,7 @@ def _own(path: str) -> int | None:
         handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         return None
-    about = os.fstat(handle)
+    about = places.status_of(handle)
     if places.owner_of(about) == os.geteuid() and not about.st_mode & 0o077:
         return handle
     os.close(handle)

@@ -14,6 +14,7 @@ import struct
 from contextlib import suppress
 from typing import AbstractSet, Iterable, Iterator
 
+_NO_USER = 2**32 - 1  # the one id that no user can have: (uid_t) -1
 _believed: set[int] = set()  # devices of file systems that no stranger has mounted, nor can take away
 
 
@@ -38,7 +39,7 @@ def is_closed(path: str) -> bool:
     """
     own, unknown = {0, os.geteuid()}, unmapped_user()
     with suppress(OSError):
-        about = os.lstat(path)
+        about = status_of(path)
         is_own = stat.S_ISDIR(about.st_mode) and owner_of(about) == os.geteuid() and not all_may_write(path, about)
         closed = [each for each in _upwards(path) if not os.lstat(os.path.dirname(each)).st_mode & 0o022]
         roots = own if unknown is None else own | {unknown}
@@ -62,7 +63,7 @@ def is_others(path: str, *, image: bool) -> bool:
                 if not is_open:
                     return False
                 os.makedirs(path, 0o700)
-            about = os.lstat(each)
+            about = status_of(each)
             owner = owner_of(about)
             if owner not in users and owner >= first and (is_open or owner != about.st_uid):
                 return True
@@ -117,7 +118,7 @@ def _is_kept(path: str, trusted: AbstractSet[int]) -> bool:
     group is trusted (``all_may_write``), and of a group that the user was put into (all may have that of the login),
     not where others may write above it, the owner.
     """
-    about, above, groups = os.lstat(path), os.lstat(os.path.dirname(path)), _project_groups()
+    about, above, groups = status_of(path), os.lstat(os.path.dirname(path)), _project_groups()
     if stat.S_ISLNK(about.st_mode) or stat.S_ISLNK(above.st_mode):  # it has taken the place of a directory
         return False
     is_closed = not above.st_mode & (0o002 if above.st_gid in groups else 0o022)
@@ -197,21 +198,58 @@ def trusted_names() -> tuple[set[int], set[int]]:
     return users, groups
 
 
+def status_of(place: str | int) -> os.stat_result:
+    """What it is, by a path, a link itself, or a handle, as ``owner_of`` takes it. Raises OSError."""
+    about = os.fstat(place) if isinstance(place, int) else os.lstat(place)
+    with suppress(OSError, ValueError, IndexError):
+        _look_at_mount(place, about)
+    return about
+
+
 def owner_of(about: os.stat_result) -> int:
-    """Whose it is; of a stranger's FUSE file system he who mounted it, as that says what he likes of owners."""
+    """Whose it is (``status_of``); of a stranger's FUSE file system he who mounted it, as that says what he likes of
+    owners; no user's if it has left since then.
+    """
     if os.major(about.st_dev) or about.st_dev in _believed:
         return about.st_uid
-    device = b"%d:%d" % (os.major(about.st_dev), os.minor(about.st_dev))
-    with suppress(OSError, ValueError, IndexError), open("/proc/self/mountinfo", "rb") as mounts:
-        for line in mounts:
-            its, kind = line.split(b" - ", 1)
-            if its.split()[2] == device and kind.startswith(b"fuse"):
+    with suppress(OSError, ValueError, IndexError):  # without /proc, nothing is known
+        kinds = _mounts(2, b"0:%d" % os.minor(about.st_dev))
+        if not kinds and about.st_dev != os.lstat("/").st_dev:  # chroot(2) takes its own from the list
+            return _NO_USER
+        for kind in kinds:
+            if kind.startswith(b"fuse"):
                 mounter = int(kind.partition(b"user_id=")[2].split(b",")[0])
                 own = {os.geteuid(), _outside(os.geteuid()), *trusted_names()[0]}
                 if mounter >= first_of_people() and mounter not in own:
                     return mounter
     _believed.add(about.st_dev)
     return about.st_uid
+
+
+def _look_at_mount(place: str | int, about: os.stat_result) -> None:
+    """Believe a device that is no mount's, as of btrfs and overlayfs, where it is in one that is no FUSE file system's.
+    Raises OSError, ValueError, IndexError.
+    """
+    device = about.st_dev
+    if os.major(device) or device in _believed or _mounts(2, b"0:%d" % os.minor(device)):
+        return
+    how = os.O_PATH | os.O_CLOEXEC | os.O_NOFOLLOW
+    handle = os.dup(place) if isinstance(place, int) else os.open(place, how)
+    try:  # while it is held, neither device nor mount is another one's
+        with open(f"/proc/self/fdinfo/{handle}", "rb") as file:
+            mount = file.read().partition(b"mnt_id:")[2].split()[0]
+        if os.fstat(handle).st_dev == device and not _mounts(0, mount)[0].startswith(b"fuse"):
+            _believed.add(device)
+    finally:
+        os.close(handle)
+
+
+def _mounts(field: int, value: bytes) -> list[bytes]:
+    """Type and options of the mounts that have it in a field: 0, their number; 2, their device (proc(5)). Raises
+    OSError.
+    """
+    with open("/proc/self/mountinfo", "rb") as file:
+        return [line.partition(b" - ")[2] for line in file if line.split()[field] == value]
 
 
 def _outside(user: int) -> int:
