@@ -444,6 +444,21 @@ def test_a_sidecar_that_another_user_puts_beside_a_file_says_nothing(place: Path
     assert known == StoredImage(path=path, reference=str(path), size_bytes=4)
 
 
+def test_a_strangers_link_is_no_sidecar(place: Path) -> None:
+    shared, hers = store_of(place), owned(place / "carols", CAROL)
+    _, private, _ = run_as(ALICE, convert, image(place), owned(place / "private", ALICE, 0o700))
+    for target in (shared, hers):
+        path = target / "x.sqsh"
+        path.write_bytes(b"hsqs")
+        stored_image.sidecar_path(path).symlink_to(stored_image.sidecar_path(private))
+        for owner, known in ((CAROL, ""), (ALICE, DIGEST)):
+            for each in (path, stored_image.sidecar_path(path)):
+                os.chown(each, owner, owner, follow_symlinks=False)
+            (listed,) = run_as(ALICE, store.everything, target)
+            assert getattr(listed, "digest", "") == known
+            assert run_as(ALICE, store.lookup, str(path), target).digest == known
+
+
 def test_what_belongs_to_others_is_neither_removed_nor_described_anew(place: Path) -> None:
     target = store_of(place)
     _, hers, _ = run_as(ALICE, convert, image(place), target)
