@@ -1,6 +1,7 @@
 """Three users, by their real rights, and one image store: the second is served, and no one can speak for another."""
 
 import grp
+import io
 import json
 import os
 import pwd
@@ -12,7 +13,7 @@ import tempfile
 import time
 import venv
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import redirect_stderr, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -24,7 +25,7 @@ import pytest
 from gpu_runner_inside import serve
 from gpu_runner_inside.launcher import caches, places
 
-from runner import api
+from runner import api, cli
 from runner.backends import LEFTOVERS
 from runner.box import lifecycle
 from runner.box.root import location
@@ -61,7 +62,7 @@ from runner.jobs.creation import check_place
 from runner.jobs.directory import Run
 from runner.jobs.image_usage import prune_images
 from runner.jobs.service import check_kernels
-from runner.model.image import INPUTS_LABEL, Setup
+from runner.model.image import INPUTS_LABEL, Environment, ImageFacts, Setup
 from runner.model.job import CommandLine, JobState, SchedulerRecord, Submitted, Sweep
 from runner.model.request import Request
 from runner.preparation.environment import prepare_environment
@@ -1553,6 +1554,70 @@ def test_a_strangers_recipe_is_named_by_its_path(place: Path, monkeypatch: pytes
     folder, new = owned(place / "folder", CAROL, 0o777), new_recipe("mine", ("python", "train.py"), place / "work")
     assert "the folder is user" in outcome_as(ALICE, write_recipe, new, folder, place / "work").what
     assert not list(folder.iterdir())
+
+
+def test_no_yaml_and_no_environment_is_read_through_a_strangers_link(place: Path) -> None:
+    private, hers = owned(place / "private", ALICE, 0o700), owned(place / "carols", CAROL)
+    (private / "site.yaml").write_text("name: mine\nextends: local\ndescription: of Alice alone\n")
+    (private / "recipe.yaml").write_text("name: r\ndescription: of Alice alone\nprogram: [x]\nimage: x\n")
+    (private / "create.sh").touch()
+    record = Environment("e", "virtualenv", "", "", "", Setup(), ImageFacts(framework="of Alice alone"))
+    (private / "environment.json").write_bytes(msgspec.json.encode(record))
+    subprocess.run(["chown", "-R", f"{ALICE}:{ALICE}", private], check=True)
+    for path in private.iterdir():
+        path.chmod(0o600)
+    envs, link = owned(hers / "envs", CAROL), "this is another user's link"
+    (owned(envs / "made", CAROL) / "create.sh").touch()
+    (envs / "linked").symlink_to(private)
+    for at in ("site.yaml", "recipe.yaml", "envs/made/environment.json"):
+        (hers / at).symlink_to(private / Path(at).name)
+    subprocess.run(["chown", "-RPh", f"{CAROL}:{CAROL}", hers], check=True)
+    assert outcome_as(ALICE, read_site, str(hers / "site.yaml")).what == link
+    assert outcome_as(ALICE, read_recipe, str(hers)).what == link
+    assert run_as(ALICE, lambda: list(environments.all_environments(envs))) == []
+    for name, base in (("bad", private / "site.yaml"), ("good", "site2.yaml")):
+        (hers / f"{name}.yaml").write_text(f"name: theirs\nextends: {base}\n")
+        shutil.chown(hers / f"{name}.yaml", CAROL, CAROL)
+    (hers / "site2.yaml").write_text("name: theirs\nextends: local\ndescription: x\n")
+    assert "another user's file leads to it" in outcome_as(ALICE, read_site, str(hers / "bad.yaml")).what
+    for owner in (0, CAROL):
+        shutil.chown(hers / "site2.yaml", owner, owner)
+        assert run_as(ALICE, read_site, str(hers / "good.yaml")).name == "theirs"
+    subprocess.run(["chown", "-RPh", f"{ALICE}:{ALICE}", hers], check=True)
+    assert run_as(ALICE, read_site, str(hers / "site.yaml")).description == "of Alice alone"
+    assert run_as(ALICE, read_site, str(hers / "bad.yaml")).description == "of Alice alone"
+    assert run_as(ALICE, read_recipe, str(hers)).recipe.name == "r"
+    assert [each for _, each in run_as(ALICE, lambda: list(environments.all_environments(envs)))] == [record] * 2
+
+
+def test_an_installation_to_which_another_users_link_leads_reads_what_it_ships(place: Path) -> None:
+    (place / "link").symlink_to(SHELL.parent)
+    os.chown(place / "link", CAROL, CAROL, follow_symlinks=False)
+    lines = (
+        "from runner.linting import frameworks",
+        "from runner.expectation import expect",
+        "from runner.recipes import loader",
+        "from runner.sites import loader as sites, proofs",
+        "assert expect.load() and proofs.recorded() and loader.read_recipe('probe') and sites.read_site('slurm')",
+        f"assert {str(place)!r} in frameworks.__file__",
+    )
+    environment = os.environ | {"PYTHONPATH": str(place / "link")}
+    subprocess.run((sys.executable, "-c", "\n".join(lines)), env=environment, cwd="/", check=True)
+
+
+def test_a_strangers_link_that_no_verb_expects_is_reported_with_what_to_name(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = owned(place / "carols", CAROL) / "link"
+    run_as(CAROL, os.symlink, place, link)
+    monkeypatch.setattr(cli.cli, "main", lambda **_: ownership.real_path(link))
+
+    def reported() -> str:
+        with redirect_stderr(io.StringIO()) as error:
+            cli.run(["status"])
+        return error.getvalue()
+
+    assert run_as(ALICE, reported).endswith(" name the file or directory that is meant\n")
 
 
 def test_git_and_sockets_are_served_where_no_one_else_renames(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
