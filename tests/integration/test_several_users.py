@@ -56,10 +56,11 @@ from runner.images.store import integrity, owners, store, stored_image
 from runner.images.store.store import Limits
 from runner.images.store.stored_image import StoredImage
 from runner.images.writable_root import tree_image
-from runner.jobs import code_record, creation, directory, logs, lookup, mirror, scripts, states
+from runner.jobs import campaign, code_record, creation, directory, logs, lookup, mirror, scripts, states
 from runner.jobs import collect as collected
 from runner.jobs.creation import check_place
 from runner.jobs.directory import Run
+from runner.jobs.expected import one_gpu_of
 from runner.jobs.image_usage import prune_images
 from runner.jobs.service import check_kernels
 from runner.model.image import INPUTS_LABEL, Environment, ImageFacts, Setup
@@ -71,12 +72,14 @@ from runner.preparation.new_recipe import new_recipe, write_recipe
 from runner.preparation.request import check_directory, check_foreign, make_request, record_of
 from runner.recipes.loader import read_recipe
 from runner.sites.loader import read_config, read_site, set_value
-from runner.study import chain, run
+from runner.study import chain, readers, run
 from runner.study import directory as studies
 from tests.support import odd_image
 from tests.support.daemons import Daemons
+from tests.support.measured_runs import measured_run as measured_launch
 from tests.support.ordinary_user import probe
 from tests.support.package_directories import collected as collected_packages
+from tests.support.reports import measured_run, whole_study
 from tests.support.shell_files import stand_in
 from tests.support.squashfs import published
 from tests.support.studies import left_run, on_disk, study
@@ -1618,6 +1621,35 @@ def test_a_strangers_link_that_no_verb_expects_is_reported_with_what_to_name(
         return error.getvalue()
 
     assert run_as(ALICE, reported).endswith(" name the file or directory that is meant\n")
+
+
+def test_what_is_a_strangers_is_reported_without_a_look_at_ones_own(place: Path, state: Path) -> None:
+    os.chown(state, 0, 0)
+    private = owned(place / "private", ALICE, 0o700)
+    (private / "recipe.yaml").write_text("{name: r, description: x, program: [x], image: x, options: {model: ''}}\n")
+    hers = on_disk(owned(place / "studies", 0), asked := study((1, 2), 1))
+    left_run(hers, asked.launches[0].key, noted=False)
+    unjudged = measured_launch(owned(place / "runs", 0), 0)
+    (unjudged.path / "verdict.json").unlink()
+    whole = owned(place / "whole", 0)
+    measured = whole_study(whole, (1, 2), repeats=1, site=f"{private}/recipe.yaml", directory=str(hers.path))
+    one = measured_run(whole, "20261122-130000-one-1", 1, recipe=str(private), program=("x", "--model", "y"))
+    for root in ("studies", "runs", "whole"):
+        subprocess.run(["chown", "-R", f"{CAROL}:{CAROL}", place / root], check=True)
+        subprocess.run(["chmod", "-R", "a+rX", place / root], check=True)
+    shutil.rmtree(state)
+    owned(state, ALICE, 0o700)
+    (hers.path / "lock").unlink(missing_ok=True)
+    hers.path.chmod(0o777)
+    assert "does not have the run" in run_as(ALICE, lambda: campaign.gaps_of(hers.path))[0]
+    assert not (hers.path / "lock").exists()
+    assert "only shipped" in run_as(ALICE, lambda: gather.study_report(measured).why_not_expected)
+    report = run_as(ALICE, lambda: readers.report_of([unjudged], print)[0])
+    assert (report.rows[0].state, report.rows[0].why, report.detailed[0].steps is None) == ("proven", "", False)
+    for owner, settings in ((CAROL, ()), (ALICE, (("model", "y"),))):
+        subprocess.run(["chown", "-R", f"{owner}:{owner}", whole, private], check=True)
+        private.chmod(0o755)
+        assert run_as(ALICE, one_gpu_of, Run(one.path)).settings == settings
 
 
 def test_git_and_sockets_are_served_where_no_one_else_renames(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
