@@ -216,7 +216,7 @@ def run(argv: list[str] | None = None) -> int:  # noqa: PLR0911 (one for each wa
     except OSError as error:
         # A disk, a permission, a path: for the user to fix; the system's message says what is wrong.
         where = str(error.filename or "this command")
-        fix = _FIXES.get(error.errno or 0, "")
+        fix = getattr(error, "fix", "") or _FIXES.get(error.errno or 0, "")
         kind = RefusedError if error.errno == errno.EKEYREJECTED else InfrastructureError
         reported = kind(error.strerror or str(error), where=where, fix=fix)
         click.echo(f"error: {_shown(str(reported))}", err=True)

@@ -245,15 +245,17 @@ def recorded(run: Run) -> RequestRecord:
 
 def upgraded(line: CommandLine) -> RequestRecord:
     """The request of a run or a study that has only its command line (of ``submit``, ``run`` or ``scale``): it is older
-    than ``request.json``.
+    than ``request.json``. Raises UsageError: it is of another verb.
     """
     from runner.cli import cli
     from runner.model.request import RequestRecord
     from runner.preparation.request import make_request
 
-    verb, *words = line.arguments
-    command = cli.get_command(click.Context(cli), verb)
-    assert command is not None
+    verb, *words = line.arguments or ("",)
+    command = cli.get_command(click.Context(cli), verb) if verb in ("submit", "run", "scale") else None
+    if command is None:
+        what = f"the command line that is recorded begins with {verb!r}, which runs no job"
+        raise UsageError(what, where=line.directory, fix="start it anew, by `submit` or `scale`")
     with command.make_context(verb, words) as context:
         values = {**given(context), "gpus": context.params["gpus"] if verb != "scale" else 1}
     return RequestRecord(make_request(values, Path(line.directory), step=verb == "run"), line.site)

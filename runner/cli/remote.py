@@ -103,7 +103,7 @@ def call_of(words: Sequence[str]) -> Call | None:
         documents = loader.read_documents(name)
         site = loader.site_of(documents)
         if site.login:
-            shipped = Path(loader.__file__).parent
+            shipped = Path(loader.__file__).resolve().parent
             own = {Path(each.name).stem: each.text for each in documents if shipped not in Path(each.name).parents}
             own[site.name] = own.pop(Path(documents[0].name).stem)
             program = f"{PROGRAM} --site {shlex.quote(named)}" if named else PROGRAM

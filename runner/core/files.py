@@ -239,7 +239,7 @@ def resolved(path: Path) -> Path:
         return ownership.real_path(path)
     except OSError as error:
         what, where = error.strerror or str(error), str(error.filename or path)
-        raise UsageError(what, where=where, fix="name the file or directory that is meant") from None
+        raise UsageError(what, where=where, fix=ownership.StrangersLinkError.fix) from None
 
 
 def open_named(path: Path) -> BinaryIO:
@@ -257,6 +257,11 @@ def read_bytes(path: Path, most: int = 1 << 28) -> bytes:
 def read_below(directory: Path, name: str, most: int = 1 << 28) -> bytes:
     """The same of a file below a directory, as ``open_below`` finds it."""
     return _content(lambda: open_below(directory, name), directory / name, most)
+
+
+def read_named(path: Path, most: int = 1 << 28) -> bytes:
+    """The same of a file that a user means, as ``open_named`` finds it; raises as that, too."""
+    return _content(lambda: open_named(path), path, most)
 
 
 def _content(opened: Callable[[], BinaryIO], path: Path, most: int) -> bytes:

@@ -20,6 +20,12 @@ _NO_USER = 2**32 - 1  # the one id that no user can have: (uid_t) -1
 _believed = set[int]()  # devices of file systems that no stranger has mounted, nor can take away
 
 
+class StrangersLinkError(PermissionError):
+    """A link of a user who is not trusted is on the way to what was named: it leads where that user likes."""
+
+    fix = "name the file or directory that is meant"
+
+
 def closed_to_others(path: Path, *, own: bool = True) -> Path | None:
     """The real path of what no other user but root can change or replace; None where one can. It is what is to be used:
     a link that led there may lead elsewhere by then. Of this user's ``own`` some may be a copy of what is another's.
@@ -376,7 +382,7 @@ def real_path(path: Path) -> Path:
     for at, user in users.items():
         # Root is unmapped in a container of an ordinary user, and so are strangers.
         if not is_trusted(user) and (user != unmapped_user() or is_open(at.parent)):
-            raise PermissionError(errno.EACCES, "this is another user's link", str(at))
+            raise StrangersLinkError(errno.EACCES, "this is another user's link", str(at))
     if len(way) == _MOST_ON_THE_WAY:
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
     return way[-1] if way else Path("/")

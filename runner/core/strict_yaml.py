@@ -12,9 +12,8 @@ import math
 import os
 import re
 import shlex
-import stat
-from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Container, Iterable
+from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,7 +21,7 @@ from typing import Any, TypeVar
 import msgspec
 import yaml
 
-from runner.core import ownership
+from runner.core import files, ownership
 from runner.core.errors import UsageError
 from runner.core.text import instead
 
@@ -51,12 +50,15 @@ Marks = dict[tuple[str | int, ...], str]  # path of keys and indices -> FILE:LIN
 
 @dataclass(frozen=True)
 class Document:
-    """A YAML document as plain values, where each stands, and the text that they were read from (with its comments)."""
+    """A YAML document as plain values, where each stands, the text that they were read from (with its comments), and
+    whose file that was; None of a text in no file.
+    """
 
     value: Any
     marks: Marks
     name: str
     text: str = ""
+    owner: int | None = None
 
     def over(self, base: Document) -> Document:
         """This document laid over another: mappings are merged key by key, all else is replaced."""
@@ -95,28 +97,35 @@ def parse(raw: bytes, kind: type[T], name: str) -> T:
     return typed(document_of(raw, name), kind)
 
 
-def read(path: Path) -> Document:
-    """Read one YAML document from ``path``. Raises UsageError: the file is missing, unreadable or no YAML, or others
-    may write to it.
+def read(path: Path, owners: Container[int] | None = None) -> Document:
+    """Read one YAML document from ``path``; ``owners``: whose it must be, None for anybody's. Raises UsageError: the
+    file is missing, unreadable or no YAML, another user's link leads there, others may write to it, or it is of none
+    of the owners.
     """
+    real = files.resolved(path)
+    if str(real) == os.devnull:
+        return document_of(b"", str(path))
     try:
-        # At once, also of a pipe without a writer, which open(2) would wait for.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-        with os.fdopen(descriptor, "rb") as file:
+        with files.open_below(Path("/"), str(real)[1:]) as file:
             status = ownership.status_of(file.fileno())
-            if stat.S_ISFIFO(status.st_mode):
-                raise UsageError("a pipe is no file to read", where=str(path), fix="put a file in its place")
-            if stat.S_ISREG(status.st_mode) and ownership.others_may_write(status):
+            if ownership.others_may_write(status):
                 what = f"this file is {ownership.open_to(status, path)}, and it says what runs as you"
                 raise UsageError(what, where=str(path), fix=f"its owner closes it: chmod go-w {shlex.quote(str(path))}")
+            if owners is not None and (owner := ownership.owner_of(status)) not in owners:
+                what = f"this file is user {owner}'s, and another user's file leads to it"
+                raise UsageError(what, where=str(path), fix="copy the file that names it, if you trust its owner")
             raw = file.read(MAX_BYTES + 1)
-    except FileNotFoundError:
-        raise UsageError("no such file", where=str(path)) from None
     except OSError as error:
-        closed = f"its owner can open it: chmod a+r {path}, and a+x for the directories above"
-        fix = closed if isinstance(error, PermissionError) else ""
-        raise UsageError(f"cannot be read: {error.strerror}", where=str(path), fix=fix) from None
-    return document_of(raw, str(path))
+        what, fix = f"cannot be read: {error.strerror}", ""
+        if isinstance(error, PermissionError):
+            fix = f"its owner can open it: chmod a+r {path}, and a+x for the directories above"
+        elif isinstance(error, FileNotFoundError | files.UnusableFileError) and path.is_fifo():
+            # Also one of a shell's `<(...)`, which has no name.
+            what, fix = "a pipe is no file to read", "put a file in its place"
+        elif isinstance(error, FileNotFoundError):
+            what = "no such file"
+        raise UsageError(what, where=str(path), fix=fix) from None
+    return replace(document_of(raw, str(path)), owner=ownership.owner_of(status))
 
 
 def typed(document: Document, kind: type[T], *, at: str = "", apart: Collection[str] = ()) -> T:

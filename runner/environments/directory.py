@@ -261,9 +261,16 @@ def check_path(root: Path) -> None:
 
 
 def read(root: Path) -> Environment | None:
-    """The environment there; None if there is none, or it is not finished."""
+    """The environment there; None if there is none, or it is not finished. Raises UsageError: its record is another
+    user's link.
+    """
+    return _read(Path(os.path.realpath(root)))
+
+
+def _read(root: Path) -> Environment | None:
+    """The same; raises UsageError also where such a link leads to the directory."""
     try:
-        environment = msgspec.json.decode(files.read_bytes(root / RECORD), type=Environment)
+        environment = msgspec.json.decode(files.read_named(root / RECORD), type=Environment)
     except (OSError, msgspec.DecodeError):
         return None
     whole = not environment.directory or os.access(Path(environment.directory) / "bin/python3", os.X_OK)
@@ -299,10 +306,14 @@ def find(name_or_directory: str, scratch: str, site: str) -> Environment:
 
 
 def all_environments(at: Path) -> Iterator[tuple[Path, Environment | None]]:
-    """Every environment below a directory, with None for one that is not finished."""
+    """Every environment below a directory, with None for one that is not finished; none that another user's link leads
+    to. Raises UsageError: one leads to the directory.
+    """
+    files.resolved(at)
     for root in sorted(at.iterdir()) if at.is_dir() else ():
-        if root.is_dir() and (root / SCRIPT).exists():
-            yield root, read(root)
+        with suppress(UsageError):
+            if root.is_dir() and (root / SCRIPT).exists():
+                yield root, _read(root)
 
 
 def is_free(root: Path) -> bool:

@@ -106,7 +106,7 @@ class Parameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @cache
 def load() -> Parameters:
     """The parameters as they are shipped."""
-    return strict_yaml.load(Path(__file__).with_name("parameters.yaml"), Parameters)
+    return strict_yaml.load(Path(__file__).resolve().with_name("parameters.yaml"), Parameters)
 
 
 @dataclass(frozen=True)

@@ -348,9 +348,13 @@ class Campaign:
 
     @property
     def is_held(self) -> bool:
-        """Whether another process of this machine starts launches of it, or waits for them to start more."""
+        """Whether another process of this machine starts launches of it, or waits for them to start more. Of another
+        user's campaign that is unknown by its lock, which only its owner opens, and counts as no.
+        """
         if not files.is_local(self.path):
             return is_leased(self.path)
+        if Run(self.path).owner != os.geteuid():
+            return False
         try:
             with locked(self.path / _LOCK, _silent, limit_s=0.0):
                 return False

@@ -521,7 +521,7 @@ class Run(files.Folder):
     @property
     def owner(self) -> int:
         """The user id of whose run it is. Raises OSError; also where it is another directory than it was."""
-        about = self.path.stat()
+        about = ownership.status_of(self.path)
         if not self.is_first(about):
             raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), str(self.path))
         return ownership.owner_of(about)
@@ -530,14 +530,14 @@ class Run(files.Folder):
         """Whether a directory that its records name may be the run's: of a stranger's run none that is there and of
         another owner, as one that this user alone may read, nor one behind a stranger's link.
         """
-        if self._first is None or ownership.is_trusted(owner := ownership.owner_of(self._first)):
-            return True
         try:
+            if ownership.is_trusted(owner := self.owner):
+                return True
             real = ownership.real_path(directory)
         except OSError:
             return False
         with suppress(OSError, ValueError):
-            return ownership.owner_of(real.lstat()) == owner
+            return ownership.owner_of(ownership.status_of(real, follow=False)) == owner
         return True
 
     @property
@@ -645,7 +645,9 @@ def own_run(link: Path) -> Run | None:
     """
     with suppress(OSError, ValueError):
         run = Run(ownership.real_path(link))
-        return run if {ownership.owner_of(link.lstat()), run.owner} == {os.geteuid()} else None
+        return (
+            run if {ownership.owner_of(ownership.status_of(link, follow=False)), run.owner} == {os.geteuid()} else None
+        )
     return None
 
 

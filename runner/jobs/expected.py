@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -12,7 +13,7 @@ from typing import Literal
 
 import msgspec
 
-from runner.core import files
+from runner.core import files, ownership
 from runner.core.errors import RefusedError, UsageError
 from runner.core.text import counted, instead
 from runner.expectation import network
@@ -28,6 +29,7 @@ from runner.model.request import Option, Recipe, transport_of
 from runner.model.site import Site
 from runner.planning.options import options_of, values
 from runner.planning.placement import place
+from runner.recipes import loader
 from runner.recipes.loader import read_recipe
 
 MODELLED = ("horovod-pytorch", "horovod-tensorflow", "ddp-pytorch")
@@ -136,6 +138,15 @@ def check_assumptions(given: Mapping[str, tuple[float, float, float]]) -> None:
             )
 
 
+def may_name(run: Run, name: str, shipped: Collection[str]) -> bool:
+    """Whether a site or recipe is read because the records of a run, or a study, name it: by a path another user's
+    could lead to what this user alone may read.
+    """
+    with suppress(OSError):
+        return name in shipped or ownership.is_trusted(run.owner)
+    return False
+
+
 def one_gpu_of(run: Run) -> OneGpu:
     """The rate of a run of one GPU, and its recipe's settings. Raises UsageError: it is not of one GPU, not measured,
     a demonstration, or counts no images.
@@ -152,10 +163,10 @@ def one_gpu_of(run: Run) -> OneGpu:
         raise UsageError(f"the run {run.run_id} {why}", where=where, fix=fix)
     rate = figure.value
     low, high = figure.interval or (rate, rate)
-    try:
-        options = read_recipe(plan.recipe).recipe.options
-    except UsageError:
-        options = {}
+    options: Mapping[str, Option] = {}
+    if may_name(run, plan.recipe, loader.names()):
+        with suppress(UsageError):
+            options = read_recipe(plan.recipe).recipe.options
     given = options_of(plan.program)
     known = {
         key: str(key in given).lower() if isinstance(each, bool) else given.get(key) for key, each in options.items()

@@ -9,7 +9,7 @@ from typing import Any
 
 from runner.core import strict_yaml
 
-TABLES: dict[str, Any] = strict_yaml.read(Path(__file__).with_name("frameworks.yaml")).value
+TABLES: dict[str, Any] = strict_yaml.read(Path(__file__).resolve().with_name("frameworks.yaml")).value
 _HOROVOD = re.compile(r"\Ahorovod\.(torch|tensorflow\.keras|tensorflow|keras|mxnet)\.(?=.)")
 _KERAS = re.compile(r"\A(tensorflow\.(compat\.v[12]\.)?(python\.)?keras|tf_keras|keras\.api|keras)\.(?=.)")
 

@@ -30,7 +30,7 @@ from runner.model.request import PLAIN_NAME, PLAIN_NAME_FIX
 from runner.model.site import NO_NODE, NodeShape, Site, SiteFile, UserConfig
 from runner.planning import placement
 
-_FILES = Path(__file__).parent / "files"
+_FILES = Path(__file__).resolve().parent / "files"  # whatever links lead to an installation
 _NOT_INHERITED = ("proven",)  # holds for one site alone
 GENERIC = "slurm"  # the site to be extended: the shape of its nodes is an example
 _SHAPE = ("gpus", "cores", "memory_mb")
@@ -104,15 +104,20 @@ def read_documents(name_or_path: str, where: str = "--site") -> tuple[Document, 
 
 
 def with_bases(document: Document) -> tuple[Document, ...]:
-    """A site's document and those that it extends, as ``read_documents``."""
+    """A site's document and those that it extends, as ``read_documents``. By a path one of another user leads to no
+    third user's, nor to this one's: what is read there is shown.
+    """
     documents = [document]
     while base := _extended(documents[-1]):
+        owner, owners = documents[-1].owner, None
         path = _path(base, Path(documents[-1].name).parent, _where_extended(documents[-1]))
         if paths.is_site_file(base) and not ownership.is_first_come(Path(documents[-1].name), new=True):
             paths.check_settings(path)  # of a file that is not a stranger's itself, which the user has named
+        if paths.is_site_file(base) and owner is not None and not ownership.is_trusted(owner):
+            owners = (0, owner)
         if path.resolve() in {Path(each.name).resolve() for each in documents}:
             break
-        documents.append(strict_yaml.read(path))
+        documents.append(strict_yaml.read(path, owners))
     return tuple(documents)
 
 

@@ -23,7 +23,7 @@ from runner.model.site import Site
 from runner.model.verdict import BETWEEN_GPUS, REQUIRED, ProofRecord
 
 _SHIPPED = Path(__file__).parent / "proofs"
-_RUNS = Path(__file__).parent / "proofs.yaml"
+_RUNS = Path(__file__).resolve().parent / "proofs.yaml"
 _MOST_BYTES = 1 << 20
 
 

@@ -25,6 +25,7 @@ from runner.model.figure import Doubt, OfStudy
 from runner.model.output import ExportedRun, MadeBundle
 from runner.model.report import Report
 from runner.model.study import Setting, StudyFacts
+from runner.model.verdict import Verdict
 from runner.planning.options import tells_runs_apart
 from runner.study.directory import StudyDirectory, Subject, find_subject, find_sweep, read
 from runner.study.gather import facts, figures, look, without_figure
@@ -196,14 +197,16 @@ def _check_shown(subjects: Iterable[Subject]) -> None:
             raise tells_runs_apart(name, each.path.name)
 
 
-def _state(run: Run, warn: Warn) -> str:
-    """The state of a run that has no verdict; empty for one that has."""
+def _state(run: Run, warn: Warn) -> Verdict | str:
+    """The run's verdict, or the state of one that has none."""
     try:
         now = standing(run)
     except RunnerError as error:
         warn(f"{run.run_id}: {error.what}")
         return "unknown"
-    return now.progress.state.phase if isinstance(now, Standing) and now.progress.state else ""
+    if not isinstance(now, Standing):
+        return now
+    return now.progress.state.phase if now.progress.state else ""
 
 
 def of_their_studies(runs: Iterable[Run], looks: _Looks) -> Studies:

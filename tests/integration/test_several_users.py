@@ -1,6 +1,7 @@
 """Three users, by their real rights, and one image store: the second is served, and no one can speak for another."""
 
 import grp
+import io
 import json
 import os
 import pwd
@@ -12,7 +13,7 @@ import tempfile
 import time
 import venv
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import redirect_stderr, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -24,7 +25,7 @@ import pytest
 from gpu_runner_inside import serve
 from gpu_runner_inside.launcher import caches, places
 
-from runner import api
+from runner import api, cli
 from runner.backends import LEFTOVERS
 from runner.box import lifecycle
 from runner.box.root import location
@@ -55,14 +56,15 @@ from runner.images.store import integrity, owners, store, stored_image
 from runner.images.store.store import Limits
 from runner.images.store.stored_image import StoredImage
 from runner.images.writable_root import tree_image
-from runner.jobs import code_record, creation, directory, logs, lookup, mirror, scripts, states
+from runner.jobs import campaign, code_record, creation, directory, logs, lookup, mirror, scripts, states
 from runner.jobs import collect as collected
 from runner.jobs.cost import last_sign_s
 from runner.jobs.creation import check_place
 from runner.jobs.directory import Run
+from runner.jobs.expected import one_gpu_of
 from runner.jobs.image_usage import prune_images
 from runner.jobs.service import check_kernels
-from runner.model.image import INPUTS_LABEL, Setup
+from runner.model.image import INPUTS_LABEL, Environment, ImageFacts, Setup
 from runner.model.job import CommandLine, JobState, SchedulerRecord, Submitted, Sweep
 from runner.model.request import Request
 from runner.preparation.environment import prepare_environment
@@ -71,13 +73,15 @@ from runner.preparation.new_recipe import new_recipe, write_recipe
 from runner.preparation.request import check_directory, check_foreign, make_request, record_of
 from runner.recipes.loader import read_recipe
 from runner.sites.loader import read_config, read_site, set_value
-from runner.study import chain, run
+from runner.study import chain, readers, run
 from runner.study import directory as studies
 from tests.support import odd_image
 from tests.support.daemons import Daemons
 from tests.support.evidence import start
+from tests.support.measured_runs import measured_run as measured_launch
 from tests.support.ordinary_user import probe
 from tests.support.package_directories import collected as collected_packages
+from tests.support.reports import measured_run, whole_study
 from tests.support.shell_files import library, stand_in
 from tests.support.squashfs import published
 from tests.support.studies import left_run, on_disk, study
@@ -444,6 +448,21 @@ def test_a_sidecar_that_another_user_puts_beside_a_file_says_nothing(place: Path
     run_as(CAROL, plant)
     known = run_as(BOB, store.lookup, str(path), target)
     assert known == StoredImage(path=path, reference=str(path), size_bytes=4)
+
+
+def test_a_strangers_link_is_no_sidecar(place: Path) -> None:
+    shared, hers = store_of(place), owned(place / "carols", CAROL)
+    _, private, _ = run_as(ALICE, convert, image(place), owned(place / "private", ALICE, 0o700))
+    for target in (shared, hers):
+        path = target / "x.sqsh"
+        path.write_bytes(b"hsqs")
+        stored_image.sidecar_path(path).symlink_to(stored_image.sidecar_path(private))
+        for owner, known in ((CAROL, ""), (ALICE, DIGEST)):
+            for each in (path, stored_image.sidecar_path(path)):
+                os.chown(each, owner, owner, follow_symlinks=False)
+            (listed,) = run_as(ALICE, store.everything, target)
+            assert getattr(listed, "digest", "") == known
+            assert run_as(ALICE, store.lookup, str(path), target).digest == known
 
 
 def test_what_belongs_to_others_is_neither_removed_nor_described_anew(place: Path) -> None:
@@ -1653,6 +1672,99 @@ def test_a_strangers_recipe_is_named_by_its_path(place: Path, monkeypatch: pytes
     folder, new = owned(place / "folder", CAROL, 0o777), new_recipe("mine", ("python", "train.py"), place / "work")
     assert "the folder is user" in outcome_as(ALICE, write_recipe, new, folder, place / "work").what
     assert not list(folder.iterdir())
+
+
+def test_no_yaml_and_no_environment_is_read_through_a_strangers_link(place: Path) -> None:
+    private, hers = owned(place / "private", ALICE, 0o700), owned(place / "carols", CAROL)
+    (private / "site.yaml").write_text("name: mine\nextends: local\ndescription: of Alice alone\n")
+    (private / "recipe.yaml").write_text("name: r\ndescription: of Alice alone\nprogram: [x]\nimage: x\n")
+    (private / "create.sh").touch()
+    record = Environment("e", "virtualenv", "", "", "", Setup(), ImageFacts(framework="of Alice alone"))
+    (private / "environment.json").write_bytes(msgspec.json.encode(record))
+    subprocess.run(["chown", "-R", f"{ALICE}:{ALICE}", private], check=True)
+    for path in private.iterdir():
+        path.chmod(0o600)
+    envs, link = owned(hers / "envs", CAROL), "this is another user's link"
+    (owned(envs / "made", CAROL) / "create.sh").touch()
+    (envs / "linked").symlink_to(private)
+    for at in ("site.yaml", "recipe.yaml", "envs/made/environment.json"):
+        (hers / at).symlink_to(private / Path(at).name)
+    subprocess.run(["chown", "-RPh", f"{CAROL}:{CAROL}", hers], check=True)
+    assert outcome_as(ALICE, read_site, str(hers / "site.yaml")).what == link
+    assert outcome_as(ALICE, read_recipe, str(hers)).what == link
+    assert run_as(ALICE, lambda: list(environments.all_environments(envs))) == []
+    for name, base in (("bad", private / "site.yaml"), ("good", "site2.yaml")):
+        (hers / f"{name}.yaml").write_text(f"name: theirs\nextends: {base}\n")
+        shutil.chown(hers / f"{name}.yaml", CAROL, CAROL)
+    (hers / "site2.yaml").write_text("name: theirs\nextends: local\ndescription: x\n")
+    assert "another user's file leads to it" in outcome_as(ALICE, read_site, str(hers / "bad.yaml")).what
+    for owner in (0, CAROL):
+        shutil.chown(hers / "site2.yaml", owner, owner)
+        assert run_as(ALICE, read_site, str(hers / "good.yaml")).name == "theirs"
+    subprocess.run(["chown", "-RPh", f"{ALICE}:{ALICE}", hers], check=True)
+    assert run_as(ALICE, read_site, str(hers / "site.yaml")).description == "of Alice alone"
+    assert run_as(ALICE, read_site, str(hers / "bad.yaml")).description == "of Alice alone"
+    assert run_as(ALICE, read_recipe, str(hers)).recipe.name == "r"
+    assert [each for _, each in run_as(ALICE, lambda: list(environments.all_environments(envs)))] == [record] * 2
+
+
+def test_an_installation_to_which_another_users_link_leads_reads_what_it_ships(place: Path) -> None:
+    (place / "link").symlink_to(SHELL.parent)
+    os.chown(place / "link", CAROL, CAROL, follow_symlinks=False)
+    lines = (
+        "from runner.linting import frameworks",
+        "from runner.expectation import expect",
+        "from runner.recipes import loader",
+        "from runner.sites import loader as sites, proofs",
+        "assert expect.load() and proofs.recorded() and loader.read_recipe('probe') and sites.read_site('slurm')",
+        f"assert {str(place)!r} in frameworks.__file__",
+    )
+    environment = os.environ | {"PYTHONPATH": str(place / "link")}
+    subprocess.run((sys.executable, "-c", "\n".join(lines)), env=environment, cwd="/", check=True)
+
+
+def test_a_strangers_link_that_no_verb_expects_is_reported_with_what_to_name(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = owned(place / "carols", CAROL) / "link"
+    run_as(CAROL, os.symlink, place, link)
+    monkeypatch.setattr(cli.cli, "main", lambda **_: ownership.real_path(link))
+
+    def reported() -> str:
+        with redirect_stderr(io.StringIO()) as error:
+            cli.run(["status"])
+        return error.getvalue()
+
+    assert run_as(ALICE, reported).endswith(" name the file or directory that is meant\n")
+
+
+def test_what_is_a_strangers_is_reported_without_a_look_at_ones_own(place: Path, state: Path) -> None:
+    os.chown(state, 0, 0)
+    private = owned(place / "private", ALICE, 0o700)
+    (private / "recipe.yaml").write_text("{name: r, description: x, program: [x], image: x, options: {model: ''}}\n")
+    hers = on_disk(owned(place / "studies", 0), asked := study((1, 2), 1))
+    left_run(hers, asked.launches[0].key, noted=False)
+    unjudged = measured_launch(owned(place / "runs", 0), 0)
+    (unjudged.path / "verdict.json").unlink()
+    whole = owned(place / "whole", 0)
+    measured = whole_study(whole, (1, 2), repeats=1, site=f"{private}/recipe.yaml", directory=str(hers.path))
+    one = measured_run(whole, "20261122-130000-one-1", 1, recipe=str(private), program=("x", "--model", "y"))
+    for root in ("studies", "runs", "whole"):
+        subprocess.run(["chown", "-R", f"{CAROL}:{CAROL}", place / root], check=True)
+        subprocess.run(["chmod", "-R", "a+rX", place / root], check=True)
+    shutil.rmtree(state)
+    owned(state, ALICE, 0o700)
+    (hers.path / "lock").unlink(missing_ok=True)
+    hers.path.chmod(0o777)
+    assert "does not have the run" in run_as(ALICE, lambda: campaign.gaps_of(hers.path))[0]
+    assert not (hers.path / "lock").exists()
+    assert "only shipped" in run_as(ALICE, lambda: gather.study_report(measured).why_not_expected)
+    report = run_as(ALICE, lambda: readers.report_of([unjudged], print)[0])
+    assert (report.rows[0].state, report.rows[0].why, report.detailed[0].steps is None) == ("proven", "", False)
+    for owner, settings in ((CAROL, ()), (ALICE, (("model", "y"),))):
+        subprocess.run(["chown", "-R", f"{owner}:{owner}", whole, private], check=True)
+        private.chmod(0o755)
+        assert run_as(ALICE, one_gpu_of, Run(one.path)).settings == settings
 
 
 def test_git_and_sockets_are_served_where_no_one_else_renames(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

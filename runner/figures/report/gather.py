@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from itertools import groupby
 from pathlib import Path
@@ -14,7 +14,7 @@ from statistics import median, median_low
 import msgspec
 
 from runner import __version__
-from runner.core.errors import RunnerError
+from runner.core.errors import RefusedError, RunnerError
 from runner.core.hide import hidden_value
 from runner.core.text import counted, first_of, gpus_text
 from runner.expectation.alarm import compare
@@ -35,7 +35,8 @@ from runner.model.plan import PlanRecord
 from runner.model.report import NamedFact, RankFacts, Report, Row, RunReport, StepTimes
 from runner.model.study import BASES, LaunchFacts, Setting, StudyFacts
 from runner.model.verdict import Verdict
-from runner.sites.loader import read_site
+from runner.recipes import loader as recipes
+from runner.sites import loader as sites
 from runner.statistics.stragglers import Stragglers
 
 MOST_POINTS = 240  # of a time line
@@ -47,6 +48,13 @@ _SAME = 1e-6  # relative, of two figures of the same records
 _SHORTEST_SECRET = 4  # what is shorter may be a part of any text
 
 
+_Judged = Mapping[str, Verdict]  # by the runs' directories
+
+
+def _verdict(run: Run, judged: _Judged) -> Verdict | None:
+    return judged.get(str(run.path)) or run.verdict
+
+
 def study_report(study: StudyFacts) -> Report:
     """The report on a study. The run of each size whose figure is the median of its size is read in detail."""
     of_study = study.of_figures
@@ -56,17 +64,18 @@ def study_report(study: StudyFacts) -> Report:
     kind = "".join(f", {kind} scaling" for kind in dict.fromkeys(each.scaling for each in study.points) if kind)
     subtitle = f"{study.recipe} on {study.site}, {shape}{kind}; {_proven(rows)}"
     studies = {Path(study.directory): of_study}
-    return _report(f"{study.name or study.study}: how it scales", subtitle, study, rows, studies)
+    return _report(f"{study.name or study.study}: how it scales", subtitle, study, rows, studies, {})
 
 
-def runs_report(runs: Sequence[tuple[Run, str]], studies: Studies | None = None) -> Report:
-    """The report on single runs. Each comes with the state of one that has no verdict yet; empty for one that has.
-    ``studies``: as ``seen`` of ``Run.of_study``.
+def runs_report(runs: Sequence[tuple[Run, Verdict | str]], studies: Studies | None = None) -> Report:
+    """The report on single runs. Each comes with the state of one that has no verdict yet, or its verdict, which is not
+    kept in another user's; empty for one that has it. ``studies``: as ``seen`` of ``Run.of_study``.
 
     Runs whose figures count different things, or that differ in model, batch or precision, are kept apart in it.
     """
     studies = {} if studies is None else studies
-    known = [_row_of_run(run, state, studies) for run, state in runs]
+    judged = {str(run.path): now for run, now in runs if isinstance(now, Verdict)}
+    known = [_row_of_run(run, now if isinstance(now, str) else "", judged, studies) for run, now in runs]
     facts = unlike("curve", [ran for row, ran in known if ran is not None and row.images_per_s is not None])
     rows = tuple(
         msgspec.structs.replace(row, settings=tuple((fact.key, fact.value(ran)) for fact in facts)) if ran else row
@@ -84,11 +93,13 @@ def runs_report(runs: Sequence[tuple[Run, str]], studies: Studies | None = None)
     differing += ["what they count"] if len({row.unit for row in measured}) > 1 else []
     if differing:
         subtitle += f"; kept apart: they differ in {', '.join(differing)}"
-    return _report(title, subtitle, None, rows, studies)
+    return _report(title, subtitle, None, rows, studies, judged)
 
 
-def _report(title: str, subtitle: str, study: StudyFacts | None, rows: tuple[Row, ...], studies: Studies) -> Report:
-    details = tuple(_detailed(row, studies) for row in _chosen(rows))
+def _report(
+    title: str, subtitle: str, study: StudyFacts | None, rows: tuple[Row, ...], studies: Studies, judged: _Judged
+) -> Report:
+    details = tuple(_detailed(row, studies, judged) for row in _chosen(rows))
     expected, why_not = ((), "") if study is None else _comparisons(study, rows, details)
     labels = [row.demonstration for row in rows if row.demonstration] if study is None else [study.demonstration]
     label = next(iter(labels), "")
@@ -104,7 +115,7 @@ def _report(title: str, subtitle: str, study: StudyFacts | None, rows: tuple[Row
         rows=rows,
         detailed=details,
         highlights=highlights(study, rows, details, expected),
-        environment=_common_environment(rows, details),
+        environment=_common_environment(rows, details, judged),
         cite=citation(study, rows, details, label),
         expected=expected,
         why_not_expected=why_not,
@@ -139,9 +150,9 @@ def _row_of_launch(facts: LaunchFacts, of_study: OfStudy) -> Row:
     )
 
 
-def _row_of_run(run: Run, state: str, studies: Studies) -> tuple[Row, Ran | None]:
+def _row_of_run(run: Run, state: str, judged: _Judged, studies: Studies) -> tuple[Row, Ran | None]:
     """A run, and what it was; None where its plan cannot be read."""
-    plan, verdict = run.plan, run.verdict
+    plan, verdict = run.plan, _verdict(run, judged)
     gpus = plan.gpus if plan and plan.tasks else 0
     figure = run.figure_by(verdict, plan, studies) if gpus else None
     keys = figure_keys(verdict, figure)
@@ -184,13 +195,13 @@ def _chosen(rows: Sequence[Row]) -> Sequence[Row]:
     return (whole or others)[:_MOST_DETAILED]
 
 
-def _common_environment(rows: Sequence[Row], details: Sequence[RunReport]) -> tuple[NamedFact, ...]:
+def _common_environment(rows: Sequence[Row], details: Sequence[RunReport], judged: _Judged) -> tuple[NamedFact, ...]:
     """Each fact of the environment once; where runs differ in it, each value with the number of its runs."""
     known = {report.row.key: report.environment for report in details}
     counts: dict[str, Counter[str]] = {}
     for row in rows:
         if row.directory:
-            for fact in known.get(row.key) or _environment(Run(Path(row.directory))):
+            for fact in known.get(row.key) or _environment(Run(Path(row.directory)), judged):
                 counts.setdefault(fact.name, Counter())[fact.value] += 1
 
     def text(values: Counter[str]) -> str:
@@ -200,12 +211,12 @@ def _common_environment(rows: Sequence[Row], details: Sequence[RunReport]) -> tu
     return tuple(NamedFact(name, text(values)) for name, values in counts.items())
 
 
-def _detailed(row: Row, studies: Studies) -> RunReport:
+def _detailed(row: Row, studies: Studies, judged: _Judged) -> RunReport:
     """All about one run; what cannot be read is left out, and ``problem`` says why."""
     run = Run(Path(row.directory))
     try:
-        verdict = run.verdict
-        report = RunReport(row, run_facts(run, verdict, studies), environment=_environment(run), script=_script(run))
+        verdict, environment = _verdict(run, judged), _environment(run, judged)
+        report = RunReport(row, run_facts(run, verdict, studies), environment=environment, script=_script(run))
         if verdict is None or verdict.outcome != "measured":
             return report
         evidence = run.evidence
@@ -299,9 +310,9 @@ def _script(run: Run) -> str:
     return shown if size <= _MOST_SCRIPT else f"{shown[:_MOST_SCRIPT]}\n... ({size} bytes in all)\n"
 
 
-def _environment(run: Run) -> tuple[NamedFact, ...]:
+def _environment(run: Run, judged: _Judged) -> tuple[NamedFact, ...]:
     """What the run was made of, as its plan and its provenance record it."""
-    plan, provenance, verdict, code = run.plan, run.provenance, run.verdict, run.code
+    plan, provenance, verdict, code = run.plan, run.provenance, _verdict(run, judged), run.code
     facts = list(_planned(plan)) if plan else []
     if code is not None and code.commit:
         facts.append(("code commit", f"{code.commit}{', with uncommitted changes' if code.dirty else ''}"))
@@ -350,10 +361,11 @@ def _comparisons(
         return (), "strong scaling: with another batch on each size, one GPU's rate says nothing of the others"
     points = curve(study.points, settings)
     try:
+        _check_named(study)
         one = _one_gpu(study, settings, rows)
         wanted = settings if one is None else inputs.with_settings(one, settings)
         sizes = [point.gpus for point in points]
-        answer = inputs.expect(read_site(study.site), study.recipe, wanted, sizes, one)
+        answer = inputs.expect(sites.read_site(study.site), study.recipe, wanted, sizes, one)
     except (RunnerError, OSError) as error:
         return (), getattr(error, "what", "") or str(error)
     signs = {each.row.gpus: each.signs for each in reversed(details) if each.row.settings == settings}
@@ -362,6 +374,13 @@ def _comparisons(
         for place, point in zip(answer.points, points, strict=True)
         if point.images_per_s is not None
     ), ""
+
+
+def _check_named(study: StudyFacts) -> None:
+    """Raises RefusedError: its site or recipe is not to be read."""
+    named = ((study.site, sites.names()), (study.recipe, recipes.names()))
+    if not all(inputs.may_name(Run(Path(study.directory)), *each) for each in named):
+        raise RefusedError("it is another user's study, for which only shipped sites and recipes are read")
 
 
 def _one_gpu(study: StudyFacts, settings: Setting, rows: Sequence[Row]) -> OneGpu | None:

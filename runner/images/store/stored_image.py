@@ -16,7 +16,7 @@ from typing import Any, Literal
 import msgspec
 
 from runner.core import files
-from runner.core.errors import InfrastructureError
+from runner.core.errors import InfrastructureError, UsageError
 from runner.images.store import owners
 from runner.images.store.owners import unreadable, writing
 
@@ -116,13 +116,15 @@ def sidecar_path(path: Path) -> Path:
 
 
 def read_sidecar(path: Path) -> StoredImage | None:
-    """The image at ``path`` from its sidecar; the path is where it was found, so that a store may be moved."""
+    """The image at ``path`` from its sidecar; the path is where it was found, so that a store may be moved. Another
+    user's link is no sidecar, wherever it leads.
+    """
     sidecar = sidecar_path(path)
     try:
         if not (sidecar.is_file() and path.is_file()):
             return None
-        raw = files.read_bytes(sidecar, _LARGEST)
-    except FileNotFoundError:
+        raw = files.read_named(path.parent.resolve() / sidecar.name, _LARGEST)
+    except (FileNotFoundError, UsageError):
         return None
     except OSError as error:
         raise unreadable(sidecar, error) from error

@@ -17,12 +17,12 @@ from runner.preparation.request import make_request
 from tests.support.shell_files import stand_in
 
 FILES_READ = """
-import sys
+import os, sys
 from collections import Counter
 from pathlib import Path
 opened = Counter()
 def count(event, arguments):
-    if event == "open" and str(arguments[0]).endswith(".yaml"):
+    if event == "open" and str(arguments[0]).endswith(".yaml") and not arguments[2] & os.O_PATH:  # a look alone
         opened[Path(arguments[0]).name] += 1
 sys.addaudithook(count)
 from runner.preparation.job import prepare

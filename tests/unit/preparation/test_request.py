@@ -64,6 +64,9 @@ def test_what_is_written_for_a_reader_and_what_is_kept_say_all_of_it() -> None:
     assert msgspec.convert(kept, RequestRecord).request == request
     old = upgraded(CommandLine(("submit", "--wait", *words_of(request)), str(Path.cwd()), "s"))
     assert old == RequestRecord(request, "s")
+    for arguments in (("--yes",), ("status",), ()):
+        with pytest.raises(UsageError, match="which runs no job"):
+            upgraded(CommandLine(arguments, str(Path.cwd())))
 
 
 def test_a_value_of_the_shell_is_in_no_record_and_is_read_when_the_job_is_submitted(

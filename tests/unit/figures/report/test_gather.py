@@ -94,8 +94,8 @@ def test_the_difference_between_single_gpus_comes_after_and_a_demonstration_name
         ),
     ],
 )
-def test_why_nothing_is_expected(study: StudyFacts, changes: dict[str, Any], why: str) -> None:
-    made = study_report(msgspec.structs.replace(study, **changes))
+def test_why_nothing_is_expected(study: StudyFacts, changes: dict[str, Any], why: str, tmp_path: Path) -> None:
+    made = study_report(msgspec.structs.replace(study, directory=str(tmp_path), **changes))
     assert made.expected == () and why in made.why_not_expected, made.why_not_expected
 
 

@@ -462,14 +462,14 @@ def test_what_may_not_be_read_hides_no_other_image_and_is_not_called_empty(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     image, private = put(tmp_path / "s"), put(tmp_path / "s", "y:1", "f")
-    open_regular = files.open_regular
+    open_named = files.open_named
 
     def denied(path: Path) -> BinaryIO:
         if path.name.startswith(private.path.name):
             raise PermissionError(13, "Permission denied", str(path))
-        return open_regular(path)
+        return open_named(path)
 
-    monkeypatch.setattr(files, "open_regular", denied)
+    monkeypatch.setattr(files, "open_named", denied)
     why = "a file of the image store cannot be read: Permission denied"
     assert store.everything(tmp_path / "s") == (image, BrokenSidecar(private.path, why))
     assert store.everything(tmp_path / "absent") == ()
