@@ -1303,7 +1303,7 @@ def test_what_a_site_sources_is_no_strangers(place: Path, monkeypatch: pytest.Mo
         assert [("what is there runs as you" in what) for what in whats] == [*refused, False]
     assert "runs as you" in outcome_as(ALICE, environments.check_setup, Setup(), [[f"OPENSSL_CONF={conda}"]]).what
     for variable in (f"HF_HOME={shared}/later", f"TMPDIR={shared}", f"TORCH_HOME={shared}/later"):
-        assert run_as(ALICE, environments.check_setup, Setup(), [["export", variable]]) is None
+        assert run_as(ALICE, environments.check_setup, Setup(), [["export", variable]]) == ()
     with monkeypatch.context() as patch:
         patch.setattr(pwd, "getpwuid", lambda _: SimpleNamespace(pw_gid=ALICE, pw_name=f"conda-{CAROL}"))
         for variable in (f"HF_HOME={shared}/conda-{CAROL}/hf", f"XDG_CACHE_HOME={shared}", f"PATH=/bin:{shared}"):
