@@ -644,10 +644,8 @@ def own_run(link: Path) -> Run | None:
     there by now, which could lead to any of this user's.
     """
     with suppress(OSError, ValueError):
-        run = Run(ownership.real_path(link))
-        return (
-            run if {ownership.owner_of(ownership.status_of(link, follow=False)), run.owner} == {os.geteuid()} else None
-        )
+        run, whose = Run(ownership.real_path(link)), ownership.owner_of(ownership.status_of(link, follow=False))
+        return run if {whose, run.owner} == {os.geteuid()} else None
     return None
 
 
