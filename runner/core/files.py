@@ -51,24 +51,15 @@ def is_local(path: Path) -> bool:
 
 
 def is_on_own_disk(path: Path) -> bool:
-    """Whether what is there lies on this machine's own disk, and is not exported to others, below a directory where all
-    may write, as /tmp: on another machine the path leads to what whoever makes it first there has put.
+    """Whether what is there lies on this machine's own disk, where all may write: on another machine the path leads to
+    what whoever makes it first there has put.
     """
-    if not ownership.is_below_open(path):
-        return False
     real = path.resolve()
     there = next(each for each in (real, *real.parents) if each.exists())
-    return is_local(there) and _exported().isdisjoint(map(str, (real, *real.parents)))
+    return not {*_OF_ALL}.isdisjoint(real.parents) and is_local(there)
 
 
-def _exported() -> set[str]:
-    """What this machine's NFS server exports (exports(5))."""
-    places = set[str]()
-    for file in (Path("/etc/exports"), Path("/var/lib/nfs/etab"), *Path("/etc/exports.d").glob("*.exports")):
-        with suppress(OSError):
-            lines = map(str.split, file.read_text("utf-8", "replace").splitlines())
-            places |= {words[0].strip('"') for words in lines if words}
-    return places
+_OF_ALL = (Path("/tmp"), Path("/var/tmp"), Path("/dev/shm"))  # which each machine has (hier(7))
 
 
 def magic(path: Path) -> int | None:
@@ -176,7 +167,10 @@ class Folder:
             self._first = os.fstat(handle)
             return handle
         handle = os.open(self.path, _ONLY_TO_ENTER)
-        if not self.is_first(os.fstat(handle)):
+        if not self.is_first(now := os.fstat(handle)):
+            if now.st_ino == self._first.st_ino and not ownership.exchangeable_by(self.path):  # mounted anew
+                self._first = now
+                return handle
             os.close(handle)
             raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), str(self.path))
         return handle
@@ -299,7 +293,7 @@ def _names_in(directory: Path) -> frozenset[str]:
 def _none_if_gone(names: Callable[[], frozenset[str]]) -> frozenset[str]:
     try:
         return again_if_stale(names)
-    except (FileNotFoundError, NotADirectoryError):
+    except (FileNotFoundError, NotADirectoryError, ownership.StrangersLinkError):
         return frozenset()
 
 

@@ -23,7 +23,7 @@ _believed = set[int]()  # devices of file systems that no stranger has mounted, 
 class StrangersLinkError(PermissionError):
     """A link of a user who is not trusted is on the way to what was named: it leads where that user likes."""
 
-    fix = "name the file or directory that is meant"
+    fix = "name the file or directory that is meant; RUNNER_TRUST=NAME trusts that user"
 
 
 def closed_to_others(path: Path, *, own: bool = True) -> Path | None:
@@ -200,13 +200,6 @@ def is_open(path: Path) -> bool:
     return False
 
 
-def is_below_open(path: Path) -> bool:
-    """Whether all may write to one of the directories above its real path."""
-    with suppress(OSError, RuntimeError):
-        return any(map(is_open, path.resolve().parents))
-    return True
-
-
 def status_of(place: Path | int, *, follow: bool = True) -> os.stat_result:
     """What it is, by a path or a handle, as ``owner_of`` takes it. All may write to it by its mode, too, where an ACL
     (acl(5)) lets a group that may be anybody's. Raises OSError.
@@ -312,11 +305,21 @@ def _look_at_mount(place: Path | int, status: os.stat_result) -> None:
     no_link = os.O_NOFOLLOW if stat.S_ISLNK(status.st_mode) else 0
     handle = os.dup(place) if isinstance(place, int) else os.open(place, os.O_PATH | os.O_CLOEXEC | no_link)
     try:  # while it is held, neither device nor mount is another one's
-        mount = Path(f"/proc/self/fdinfo/{handle}").read_bytes().partition(b"mnt_id:")[2].split()[0]
-        if os.fstat(handle).st_dev == device and not _mounts(0, mount)[0].startswith(b"fuse"):
+        mount = Path(f"/proc/self/fdinfo/{handle}").read_bytes().partition(b"mnt_id:")[2].split()[:1]
+        kinds = _mounts(0, mount[0]) if mount else []
+        is_fuse = kinds[0].startswith(b"fuse") if kinds else _is_fuse(handle)
+        if os.fstat(handle).st_dev == device and not is_fuse:
             _believed.add(device)
     finally:
         os.close(handle)
+
+
+def _is_fuse(handle: int) -> bool:
+    """By statfs(2), where the kernel names no mount, as gVisor, or not all of them, as below chroot(2)."""
+    import ctypes
+
+    buffer = ctypes.create_string_buffer(256)  # struct statfs has 120; f_type comes first
+    return ctypes.CDLL(None).fstatfs(handle, buffer) != 0 or buffer.raw[:4] == b"FUse"
 
 
 def _mounts(field: int, value: bytes) -> list[bytes]:

@@ -100,7 +100,7 @@ def parse(raw: bytes, kind: type[T], name: str) -> T:
 def read(path: Path, owners: Container[int] | None = None) -> Document:
     """Read one YAML document from ``path``; ``owners``: whose it must be, None for anybody's. Raises UsageError: the
     file is missing, unreadable or no YAML, another user's link leads there, others may write to it, or it is of none
-    of the owners.
+    of the owners, nor of another user who is trusted.
     """
     real = files.resolved(path)
     if str(real) == os.devnull:
@@ -111,7 +111,9 @@ def read(path: Path, owners: Container[int] | None = None) -> Document:
             if ownership.others_may_write(status):
                 what = f"this file is {ownership.open_to(status, path)}, and it says what runs as you"
                 raise UsageError(what, where=str(path), fix=f"its owner closes it: chmod go-w {shlex.quote(str(path))}")
-            if owners is not None and (owner := ownership.owner_of(status)) not in owners:
+            owner = ownership.owner_of(status)
+            is_shared = ownership.is_trusted(owner) and owner != os.geteuid()
+            if owners is not None and owner not in owners and not is_shared:
                 what = f"this file is user {owner}'s, and another user's file leads to it"
                 raise UsageError(what, where=str(path), fix="copy the file that names it, if you trust its owner")
             raw = file.read(MAX_BYTES + 1)
@@ -125,7 +127,7 @@ def read(path: Path, owners: Container[int] | None = None) -> Document:
         elif isinstance(error, FileNotFoundError):
             what = "no such file"
         raise UsageError(what, where=str(path), fix=fix) from None
-    return replace(document_of(raw, str(path)), owner=ownership.owner_of(status))
+    return replace(document_of(raw, str(path)), owner=owner)
 
 
 def typed(document: Document, kind: type[T], *, at: str = "", apart: Collection[str] = ()) -> T:

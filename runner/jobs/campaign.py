@@ -182,7 +182,7 @@ class Campaign:
         if _leads_away(key):
             return ()
         place, own = self.launches(key), Run(self.path)
-        names = filter(is_whole_id, own.names_in(f"{self.folder}/{key}"))
+        names = filter(is_whole_id, Run(self.path / self.folder).names_in(key))
         runs = (Run(place / name) for name in sorted(names, key=_in_order))
         return tuple(run for run in runs if _is_directory(run.path) and run.owner == own.owner)
 

@@ -206,6 +206,8 @@ def git_reader(repository: Repository) -> Iterator[GitReader]:
         if re.search(rb"(\A|\0)[a-z] ", _run(repository.top, env, "ls-files", "-v", "-z")):
             # Git takes files for unchanged as the user wants it: an index of its own says what they are.
             index = shutil.copyfile(repository.directory / "index", own / "index")
+            for part in repository.directory.glob("sharedindex.*"):
+                shutil.copyfile(part, own / part.name)
             env["GIT_INDEX_FILE"] = str(index)
             _run(repository.top, env, "update-index", "-q", "--really-refresh")
         yield GitReader(repository, env)

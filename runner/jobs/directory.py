@@ -644,7 +644,10 @@ def own_run(link: Path) -> Run | None:
     there by now, which could lead to any of this user's.
     """
     with suppress(OSError, ValueError):
-        run, whose = Run(ownership.real_path(link)), ownership.owner_of(ownership.status_of(link, follow=False))
+        real = Path(os.path.realpath(link, strict=True))
+        if real.name != link.name:  # as where a stranger's link leads to another one
+            real = ownership.real_path(link)
+        run, whose = Run(real), ownership.owner_of(ownership.status_of(link, follow=False))
         return run if {whose, run.owner} == {os.geteuid()} else None
     return None
 

@@ -129,21 +129,18 @@ def _own_disk(site: Site, used: Iterable[Path]) -> str:
     are), are asked themselves (those that the user lists), or no client of the scheduler is here.
     """
     lists = () if site.box else SCHEDULERS[site.scheduler].lists_nodes
-    below = [each for each in used if each.is_absolute() and ownership.is_below_open(each)]
-    if not (lists and below) or process.find(lists[0]) is None or _in_a_box():
+    client = process.find(lists[0]) if lists else None
+    if client is None or (client.parent / "in-box").exists() or Path("/etc/box/name").exists():
+        return ""
+    place = next((str(each) for each in used if each.is_absolute() and files.is_on_own_disk(each)), "")
+    if not place:
         return ""
     here = os.uname().nodename.partition(".")[0]
     listed = ""
     with suppress(RunnerError):
         listed = process.run(lists, timeout_s=_SRUN_S, check=False).out
     names = {name.partition(".")[0] for name in re.findall(r"^([\w.-]+)(?:\||$)", listed, re.MULTILINE)}
-    return next((str(each) for each in below if files.is_on_own_disk(each)), "") if names != {here} else ""
-
-
-def _in_a_box() -> bool:
-    from runner import box  # long to import, and few ask
-
-    return bool(box.inside())
+    return "" if names and names <= {here, "localhost"} else place
 
 
 def _of_program(start: Path | None, program: Sequence[str]) -> tuple[Path, ...]:

@@ -43,7 +43,7 @@ def test_from_a_live_cluster_to_a_job(runner: Runner, squashfs: StoredImage, tmp
     unfinished = runner("site", "check", str(path), code=2, env=on_path).err
     line = next(n for n, text in enumerate(path.read_text().splitlines(), start=1) if "# UNKNOWN device:" in text)
     assert f"unknown [device] {path}:{line}: cuda or cpu" in unfinished
-    job = ("submit", "--recipe", "probe", "--gpus", "12", "--force", "own-disk", "--image", squashfs.digest)
+    job = ("submit", "--recipe", "probe", "--gpus", "12", "--image", squashfs.digest)
     assert "site-unfinished" in runner(*job, code=3, site=path, env=on_path).err
 
     fill(path)
@@ -64,7 +64,7 @@ def test_a_job_that_names_no_cluster_runs_on_the_slurm_that_answers(runner: Runn
     """Detected once, kept, reported: the first job of README. A cluster that does not say that its GPUs are fake is
     taken to have real ones; where it has none, the verdict says so."""
     own = {"PATH": f"{runner.clients}:{os.environ['PATH']}", "RUNNER_STATE": str(tmp_path / "my state")}
-    job = ("submit", "--gpus", "2", "--runtime", "native", "--force", "own-disk", "--wait")
+    job = ("submit", "--gpus", "2", "--runtime", "native", "--wait")
     first = runner(*job, "--recipe", "probe", code=0, env=own, site=Path("slurm"))
     kept = tmp_path / "my state/sites/box-here.yaml"
     assert "verdict: ran" in first.out

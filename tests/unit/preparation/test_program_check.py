@@ -14,7 +14,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from runner.core import files
 from runner.core.errors import UsageError
 from runner.images.store.stored_image import write_sidecar
 from runner.jobs.service import Kind, program_of
@@ -75,8 +74,9 @@ def test_what_other_machines_find_by_its_path_is_not_on_this_ones_own_disk(
     elsewhere = {"runs": str(Path.home() / "runs")}
     (what,) = own_disk("other", **elsewhere)
     assert what.startswith(f"{directory} lies")
-    monkeypatch.setattr(files, "_exported", lambda: {str(tmp_path)})
-    assert own_disk("other") == []
+    assert own_disk("localhost") == []
+    (tmp_path / "clients/in-box").touch()
+    assert own_disk("other") == [], "of a box, whose nodes are this machine"
 
 
 @pytest.mark.parametrize(

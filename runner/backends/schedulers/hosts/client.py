@@ -263,8 +263,10 @@ def _used(plan: Plan) -> Iterator[str]:
     yield from (each for each in (plan.image.path, *(mount.source for mount in plan.mounts)) if each)
     if not RUNTIMES[plan.runtime].is_container:
         scripts = (word for word in plan.program if word.startswith("/") and word.endswith((".py", ".sh")))
-        listed = (os.environ.get(name, "").split(":") for name in paths.CODE)
-        yield from (plan.workdir, *plan.program[:1], *scripts, *chain(*listed))
+        listed = (os.environ.get(name, "").split(":") for name in paths.CODE[1:])  # PATH is sent without them
+        yield from (
+            each for each in (plan.workdir, *plan.program[:1], *scripts, *chain(*listed)) if Path(each).exists()
+        )
 
 
 def _boot_id() -> str:

@@ -237,11 +237,21 @@ def _look_at_mount(place: str | int, about: os.stat_result) -> None:
     handle = os.dup(place) if isinstance(place, int) else os.open(place, how)
     try:  # while it is held, neither device nor mount is another one's
         with open(f"/proc/self/fdinfo/{handle}", "rb") as file:
-            mount = file.read().partition(b"mnt_id:")[2].split()[0]
-        if os.fstat(handle).st_dev == device and not _mounts(0, mount)[0].startswith(b"fuse"):
+            mount = file.read().partition(b"mnt_id:")[2].split()[:1]
+        kinds = _mounts(0, mount[0]) if mount else []
+        is_fuse = kinds[0].startswith(b"fuse") if kinds else _is_fuse(handle)
+        if os.fstat(handle).st_dev == device and not is_fuse:
             _believed.add(device)
     finally:
         os.close(handle)
+
+
+def _is_fuse(handle: int) -> bool:
+    """By statfs(2), where the kernel names no mount, as gVisor, or not all of them, as below chroot(2)."""
+    import ctypes
+
+    buffer = ctypes.create_string_buffer(256)  # struct statfs has 120; f_type comes first
+    return bool(ctypes.CDLL(None).fstatfs(handle, buffer)) or buffer.raw[:4] == b"FUse"
 
 
 def _mounts(field: int, value: bytes) -> list[bytes]:
