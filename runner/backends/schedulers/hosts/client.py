@@ -264,9 +264,8 @@ def _used(plan: Plan) -> Iterator[str]:
     if not RUNTIMES[plan.runtime].is_container:
         scripts = (word for word in plan.program if word.startswith("/") and word.endswith((".py", ".sh")))
         listed = (os.environ.get(name, "").split(":") for name in paths.CODE[1:])  # PATH is sent without them
-        yield from (
-            each for each in (plan.workdir, *plan.program[:1], *scripts, *chain(*listed)) if Path(each).exists()
-        )
+        named = (plan.workdir, *plan.program[:1], *scripts, *chain(*listed))
+        yield from (each for each in named if each.startswith("/") and Path(each).exists())
 
 
 def _boot_id() -> str:
