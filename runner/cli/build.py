@@ -9,7 +9,7 @@ import click
 from runner.cli.options import ENGINE, JSON, answer, by_shell, path_option, say
 from runner.cli.progress import display
 from runner.cli.table import horovod_summary
-from runner.core import paths
+from runner.core import files, paths
 from runner.core.errors import UsageError
 from runner.core.invocation import PROGRAM
 from runner.core.package_directory import opened
@@ -72,7 +72,7 @@ def command(
     base = _base(framework, base, site)
     more = [more_packages.requirement(text, f"--requirement {text}") for text in named]
     for path in listed:
-        more += more_packages.requirements_of_file(path.read_text("utf-8", errors="replace"), str(path))
+        more += more_packages.requirements_of_file(files.read_named(path).decode("utf-8", "replace"), str(path))
     packages = more_packages.together(more)
     if packages and wheels is not None:
         fix = "leave --wheels out: what it collected is for Horovod alone"

@@ -16,6 +16,7 @@ from runner.cli.job_options import ReferringCommand, job_options
 from runner.cli.options import say, warn
 from runner.cli.progress import slow
 from runner.cli.shell import in_own_job, job_request, wait_for_end, wait_until
+from runner.core import files
 from runner.core.errors import RefusedError, UsageError
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def command(notebook: bool, tensorboard: str | None, idle: int | None, *, dry_ru
         raise UsageError("one server for a job", where="--tensorboard", fix="leave --notebook out: serve each by a job")
     request = job_request("serve", program_inside("serve"))
     if tensorboard is not None:
-        logs = str(Path(tensorboard).resolve())
+        logs = str(files.resolved(Path(tensorboard)))
         words = (logs, *words)
         request = msgspec.structs.replace(request, mounts=(*request.mounts, Mount(logs, logs)))
     site = read_user_site(complete(request).site, request, for_job=True).site

@@ -44,7 +44,7 @@ def described(top: Path, names: Sequence[str]) -> dict[str, str]:
     for name in names:
         if any((top / each).is_symlink() for each in Path(name).parents):
             continue  # the link in the directory's place is sent
-        with suppress(FileNotFoundError, NotADirectoryError):
+        with suppress(FileNotFoundError, NotADirectoryError, files.UnusableFileError):
             status = (top / name).lstat()
             if stat.S_ISLNK(status.st_mode):
                 target = str((top / name).readlink())
@@ -55,7 +55,8 @@ def described(top: Path, names: Sequence[str]) -> dict[str, str]:
                 if left < 0:
                     what = f"more than {MOST_BYTES // 10**6} MB would be copied to the site"
                     raise RefusedError(what, where=str(top / name), fix=_FIX)
-                found[name] = f"{'x' if status.st_mode & stat.S_IXUSR else '-'}{files.sha256(top / name)}"
+                with files.open_below(top, name) as file:
+                    found[name] = f"{'x' if status.st_mode & stat.S_IXUSR else '-'}{files.sha256(file)}"
     return found
 
 

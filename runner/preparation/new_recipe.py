@@ -107,7 +107,7 @@ def new_recipe(name: str, program: Sequence[str], start: Path) -> NewRecipe:
     inside = tuple(dict.fromkeys(file.relative_to(start) for file, _ in program_files if start in file.parents))
     named, left_out = _arguments(words, start)
     files = tuple(dict.fromkeys((*inside, *named)))
-    options = next(filter(None, (_options(start / file) for file in inside)), ())  # of the first file that has any
+    options = next(filter(None, (_options(start, file) for file in inside)), ())  # of the first file that has any
     base = recipe_of(program)
     uses_tensorflow = any(_TENSORFLOW.search(read_text(start / file)) for file in inside)
     known = {option.name: option for option in options}
@@ -151,7 +151,8 @@ def write_recipe(new: NewRecipe, directory: Path, start: Path) -> tuple[Path, ..
     for file in to_copy:
         copy = directory / file
         copy.parent.mkdir(parents=True, exist_ok=True)
-        atomic.write(copy, (start / file).read_bytes(), mode=(start / file).stat().st_mode & 0o755)
+        with atomic.open_below(start, str(file)) as source:  # no link that has taken its place since
+            atomic.write(copy, source.read(), mode=os.fstat(source.fileno()).st_mode & 0o755)
     atomic.write(target, new.text.encode())
     return tuple(to_copy)
 
@@ -199,8 +200,8 @@ def _arguments(words: Sequence[str], start: Path) -> tuple[tuple[Path, ...], tup
     return tuple(files), tuple(left_out)
 
 
-def _options(file: Path) -> tuple[ProgramOption, ...]:
-    options = program_options(file.read_text("utf-8", "replace"))
+def _options(start: Path, file: Path) -> tuple[ProgramOption, ...]:
+    options = program_options(atomic.read_below(start, str(file)).decode("utf-8", "replace"))
     return tuple(option for option in options if _KEY.fullmatch(option.name))
 
 

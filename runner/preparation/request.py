@@ -102,7 +102,7 @@ def complete(request: Request) -> Request:
     if request.hostfile is not None:
         try:
             hosts = parse_host_file(
-                files.read_bytes(Path(request.hostfile)).decode("utf-8", "replace"), request.hostfile
+                files.read_named(Path(request.hostfile)).decode("utf-8", "replace"), request.hostfile
             )
         except OSError as error:
             what = f"the host file cannot be read: {error.strerror}"

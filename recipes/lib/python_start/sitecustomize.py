@@ -104,11 +104,11 @@ def _watch_files(directory: str) -> None:
 
     places = tuple(sys.path)  # without that of the program, or '' for where it is
     pid, base = os.getpid(), (os.getcwd(), time.time_ns(), dict(os.environ))
-    read: dict[str, tuple[int, int]] = {}  # size, time of change in ns
+    read: dict[str, tuple[int, ...]] = {}  # size, time of change in ns, inode
     written: set[str] = set()
 
     def keep(path: str, state: os.stat_result) -> None:
-        read.setdefault(path, (state.st_size, state.st_mtime_ns))
+        read.setdefault(path, (state.st_size, state.st_mtime_ns, state.st_ino))
 
     def note(made: Any, file: Any, *_: Any) -> None:
         if not isinstance(file, int) and len(read) + len(written) < _MOST_FILES:

@@ -198,3 +198,22 @@ def test_packages_installed_anew_are_the_same_ones_and_libraries_count(
     seen = [{**each["installed"], **each["modules"]} for each in (one, two)]
     assert {"package", "nvidia/lib", "libops.so"} <= {*seen[0]}
     assert [name for name in seen[0] if seen[0][name] != seen[1][name]] == [differs] * bool(differs)
+
+
+def test_what_has_taken_a_files_place_is_not_read(tmp_path: Path) -> None:
+    """A pipe, at which the program's end would wait; a link of another user's, to a file of the same size and time."""
+    labels, private = tmp_path / "labels", tmp_path / "private"
+    for path in (labels, private):
+        path.write_text("1 2 3\n")
+        os.utime(path, ns=(10**18, 10**18))
+    about = labels.stat()
+    state = (about.st_size, about.st_mtime_ns, about.st_ino)
+    assert inputs._content(str(labels), state).startswith("text ")
+    labels.unlink()
+    os.mkfifo(labels)
+    os.utime(labels, ns=(10**18, 10**18))
+    assert (inputs._content(str(labels), state)[:6], inputs._ends(str(labels))) == ("state ", "")
+    labels.unlink()
+    labels.symlink_to(private)
+    assert inputs._content(str(labels), state).startswith("state ")
+    assert inputs._content(str(labels), state[:2]).startswith("text "), "where the inode is not known"

@@ -131,6 +131,17 @@ def test_nothing_is_written_where_another_users_folder_stood(
         write(new, folder)
 
 
+def test_a_link_that_takes_a_files_place_is_not_copied(project: Path, tmp_path: Path) -> None:
+    """In a stranger's directory it could lead to a private file, whose copy others may read."""
+    new, private = new_recipe("mine", ("python", "train.py"), project), tmp_path / "private"
+    private.write_text("private\n")
+    (project / "train.py").unlink()
+    (project / "train.py").symlink_to(private)
+    with pytest.raises(OSError, match="symbolic link"):
+        write_recipe(new, tmp_path / "mine", project)
+    assert not (tmp_path / "mine/train.py").exists()
+
+
 def test_nothing_is_overwritten(project: Path) -> None:
     new = new_recipe("mine", ("python", "train.py"), project)
     (project / "mine").mkdir()

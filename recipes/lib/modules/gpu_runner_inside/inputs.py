@@ -5,10 +5,12 @@ those of another; values and contents are digests.
 from __future__ import annotations
 
 import builtins
+import errno
 import hashlib
 import json
 import os
 import re
+import stat
 import sys
 import time
 from collections import defaultdict
@@ -20,7 +22,8 @@ from gpu_runner_inside.launcher import environment
 
 # Where, when (in ns) and with which variables a process began: what it sets itself follows from its code.
 Base = Tuple[str, int, Mapping[str, str]]
-Read = Mapping[str, Tuple[int, int]]  # path -> size in bytes, time of change in ns
+State = Tuple[int, ...]  # of a file: size in bytes, time of change in ns; of one that was read its inode, too
+Read = Mapping[str, State]  # by path
 
 _LEFT = "ran-"  # and the number of the process
 _MOST_BYTES = 1 << 20  # what is larger is data; of modules, which may be compiled:
@@ -195,7 +198,7 @@ def _modules(
     state is left; where that is not known (``read``), since the process began.
     """
     own: dict[str, str] = {}
-    packages: defaultdict[str, dict[str, tuple[str, tuple[int, int]]]] = defaultdict(dict)
+    packages: defaultdict[str, dict[str, tuple[str, State]]] = defaultdict(dict)
     for module in list(sys.modules.values()):
         of_module = getattr(module, "__dict__", {})
         path = getattr(of_module.get("__loader__"), "archive", None) or of_module.get(
@@ -208,7 +211,7 @@ def _modules(
         path = os.path.abspath(path)
         with suppress(OSError):
             status = os.stat(path)
-            state = (status.st_size, status.st_mtime_ns)
+            state: State = (status.st_size, status.st_mtime_ns)
             if found := _INSTALLED.match(path):
                 name = path[found.end() :]
                 packages[name.partition("/")[0]][_digest(os.fsencode(name))] = path, state
@@ -248,7 +251,7 @@ def _installed_names(began_ns: int) -> dict[str, str]:
     return made
 
 
-def _mark(path: str, state: tuple[int, int], began_ns: int, modules: int) -> str:
+def _mark(path: str, state: State, began_ns: int, modules: int) -> str:
     """What stands for a module of a package that has so many: what was imported, as far as that is still there."""
     if state[1] >= began_ns:
         return _changed(state)
@@ -257,12 +260,12 @@ def _mark(path: str, state: tuple[int, int], began_ns: int, modules: int) -> str
     return _content(path, state) if state[0] <= _MOST_BYTES else _ends(path)
 
 
-def _changed(state: tuple[int, int]) -> str:
+def _changed(state: State) -> str:
     """Of what was changed since the process began: it may be another than what was imported, and is equal to none."""
     return f"changed {_digest(str((state, time.time_ns(), os.getpid())).encode())}"
 
 
-def _libraries(known: Collection[str]) -> Iterator[tuple[str, tuple[int, int]]]:
+def _libraries(known: Collection[str]) -> Iterator[tuple[str, State]]:
     """Paths and states of the compiled libraries of this process that are no modules (``known``), such as NCCL's."""
     lines: list[bytes] = []
     with suppress(OSError), FileIO("/proc/self/maps") as file:
@@ -274,27 +277,36 @@ def _libraries(known: Collection[str]) -> Iterator[tuple[str, tuple[int, int]]]:
                 yield path, (status.st_size, status.st_mtime_ns)
 
 
-def _content(path: str, state: tuple[int, int], most: int = _MOST_BYTES) -> str:
-    """Digest of a file's content; of what is large, or was changed since, of this state."""
-    with suppress(OSError):
-        if state[0] <= most and _changed_ns(path) == state[1]:
-            with FileIO(path) as file:  # which is not watched
-                content = file.read()
+def _content(path: str, state: State, most: int = _MOST_BYTES) -> str:
+    """Digest of a file's content; of what is large, or another one by now, of this state."""
+    with suppress(OSError), _regular(path) as file:
+        now = os.fstat(file.fileno())
+        if state[0] <= most and (now.st_size, now.st_mtime_ns, now.st_ino)[: len(state)] == state:
+            content = file.read(state[0])
             return ("" if b"\0" in content[:8192] else "text ") + _digest(content, 16)
     return _state(state)
 
 
+def _regular(path: str) -> FileIO:
+    """The file, which is not watched: another user's could be a pipe by now. Raises OSError: it is none."""
+    file = FileIO(path, opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK | os.O_NOCTTY))
+    if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        return file
+    file.close()
+    raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), path)
+
+
 def _ends(path: str) -> str:
     """Of what is compiled: its size, its begin, where a linker leaves the build's number, and its end."""
-    with suppress(OSError), FileIO(path) as file:
+    with suppress(OSError), _regular(path) as file:
         begin, size = file.read(_OF_AN_END), file.seek(0, os.SEEK_END)
         file.seek(max(size - _OF_AN_END, 0))
         return _digest(b"%d " % size + begin + file.read(_OF_AN_END), 16)
     return ""
 
 
-def _state(state: tuple[int, int]) -> str:
-    return f"state {_digest(str(state).encode())}"
+def _state(state: State) -> str:
+    return f"state {_digest(str(state[:2]).encode())}"
 
 
 def _changed_ns(path: str) -> int | None:
