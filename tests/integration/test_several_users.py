@@ -1735,7 +1735,7 @@ def test_a_strangers_link_that_no_verb_expects_is_reported_with_what_to_name(
             cli.run(["status"])
         return error.getvalue()
 
-    assert run_as(ALICE, reported).endswith(" name the file or directory that is meant\n")
+    assert run_as(ALICE, reported).endswith(f" {ownership.StrangersLinkError.fix}\n")
 
 
 def test_what_is_a_strangers_is_reported_without_a_look_at_ones_own(place: Path, state: Path) -> None:
