@@ -181,10 +181,10 @@ class Campaign:
         """
         if _leads_away(key):
             return ()
-        place, own = self.launches(key), Run(self.path)
-        names = filter(is_whole_id, Run(self.path / self.folder).names_in(key))
-        runs = (Run(place / name) for name in sorted(names, key=_in_order))
-        return tuple(run for run in runs if _is_directory(run.path) and run.owner == own.owner)
+        names = sorted(filter(is_whole_id, Run(self.path / self.folder).names_in(key)), key=_in_order)
+        owner = Run(self.path).owner if names else None
+        runs = (Run(self.launches(key) / name) for name in names)
+        return tuple(run for run in runs if _is_directory(run.path) and run.owner == owner)
 
     def gone(self, log: Log, runs: Mapping[str, Sequence[Run]]) -> dict[str, dict[str, str]]:
         """What was launched, and is no run any more: a sentence by the run's id, by the launch's key. ``runs``: those

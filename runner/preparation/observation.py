@@ -130,10 +130,10 @@ def _own_disk(site: Site, used: Iterable[Path]) -> str:
     """
     lists = () if site.box else SCHEDULERS[site.scheduler].lists_nodes
     client = process.find(lists[0]) if lists else None
-    if client is None or (client.parent / "in-box").exists() or Path("/etc/box/name").exists():
+    if client is None or (client.parent / "in-box").exists():
         return ""
     place = next((str(each) for each in used if each.is_absolute() and files.is_on_own_disk(each)), "")
-    if not place:
+    if not place or _box_of_this_shell():
         return ""
     here = os.uname().nodename.partition(".")[0]
     listed = ""
@@ -196,16 +196,20 @@ def unlisted(site: Site, values: Iterable[str]) -> tuple[tuple[str, str], ...]:
     return tuple((value, nearest(value, words)) for value in values if words and value and value not in words)
 
 
+def _box_of_this_shell() -> str:
+    from runner import box  # what makes one is long to import, and few sites need it
+
+    return box.inside()
+
+
 def clients(site: Site) -> Path | None:
     """The directory of the client programs of the site's scheduler; None for PATH. Raises RefusedError: the site is a
     box that is not up.
     """
-    if not site.box:
+    if not site.box or _box_of_this_shell() == site.box:
         return None
-    from runner import box  # what makes one is long to import, and no other site needs it
+    from runner import box
 
-    if box.inside() == site.box:
-        return None
     running = box.find(site.box)
     if running is None:
         what = f"the box {site.box!r} is not up"
