@@ -1,7 +1,6 @@
 """What the launcher sees of its program's connections: real sockets, real processes."""
 
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -9,17 +8,13 @@ import time
 from pathlib import Path
 
 import pytest
-from gpu_runner_inside.launcher import network
 from gpu_runner_inside.launcher.contact import Contact, is_connected
+
+from tests.support.sshd import free_port
 
 
 def program(text: str, port: int) -> int:
     return subprocess.run([sys.executable, "-c", text, str(port)], check=False).returncode
-
-
-def free_port() -> int:
-    """None that the kernel gives a client: the connections of the whole machine are looked at."""
-    return network.free_port("127.0.0.1", random.sample(range(20000, 30000), 20))
 
 
 MEETS = """
