@@ -164,20 +164,21 @@ class Run(files.Folder):
         run_id: the directory's name. logs: where the batch script's and the ranks' output lies.
         ranks: where the rank records lie. records: what is in them.
         plan: that it was submitted with, and the codes of the checks that were overridden. code: the user's, then.
-        submitted: its submission; None where that was cut off before the scheduler was called.
-        redacted: SHA-256 that files had before secrets were taken out, as in a bundle; by it an order is known.
+        orders: files that must be as this user's gpu-runner left them. submitted: its submission; None where that was
+            cut off before the scheduler was called.
         marker: what its script left at its end. ended: what the scheduler said of that. cancelled: by whom.
     """
 
+    orders: tuple[str, ...] = _ORDERS
     code = _File(CODE, CodeRecord)
     submitted = _Submission(JOB, Submitted)
     marker = _File(EXIT, ExitMarker)
     ended = _File(ENDED, JobState)
     cancelled = _File(CANCELLED, Cancelled)
 
-    def __init__(self, path: Path, redacted: Mapping[str, str] | None = None) -> None:
+    def __init__(self, path: Path) -> None:
         super().__init__(path)
-        self.run_id, self.redacted = path.name, redacted or {}
+        self.run_id = path.name
         self.logs, self.ranks = path / "logs", path / "ranks"
         self.records = Records(self)
 
@@ -418,18 +419,18 @@ class Run(files.Folder):
             return None
         except (ValueError, RecursionError, msgspec.ValidationError):
             return None
-        if name in _ORDERS and self._is_changed(name, content, seals.known_orders(self.run_id)):
+        if name in self.orders and self._is_changed(name, content):
             raise self._changed(name)
         return value
 
-    def _is_changed(self, name: str, content: bytes, known: Iterable[str]) -> bool:
-        return seals.is_changed(name, self.redacted.get(name) or files.sha256(content), known)
+    def _is_changed(self, name: str, content: bytes) -> bool:
+        return seals.is_changed(name, files.sha256(content), seals.known_orders(self.run_id))
 
     @property
     def changed_order(self) -> str:
         """The file of one of its orders that was changed since it was submitted; empty for none."""
-        known, contents = seals.known_orders(self.run_id), ((name, self.content(name)) for name in _ORDERS)
-        return next((name for name, content in contents if content and self._is_changed(name, content, known)), "")
+        contents = ((name, self.content(name)) for name in self.orders)
+        return next((name for name, content in contents if content and self._is_changed(name, content)), "")
 
     def check_orders(self) -> None:
         """Of a run that was moved, too. Raises OSError: one of its orders was changed."""

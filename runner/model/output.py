@@ -398,7 +398,7 @@ class BundledRun(FigureKeys, frozen=True):
             verdict.
         arm: that the figure is of: ``full`` is training as it is; of another one the figure is none of training.
         version: of gpu-runner, which judged it when the bundle was made.
-        redacted: file -> SHA-256 of what it was before secrets were taken out of it.
+        redacted: file -> SHA-256 of what is left, in earlier versions of what it was before secrets were taken out.
     """
 
     run: str

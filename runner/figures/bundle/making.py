@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from runner.core import files
 from runner.core.errors import NotProvenError, UsageError
 from runner.core.files import sha256
+from runner.core.hide import REDACTED
 from runner.core.paths import check_output
 from runner.figures.bundle import bag, signature
 from runner.figures.bundle.bag import files_of
@@ -34,6 +36,7 @@ from runner.model.study import Span
 TOP = "gpu-runner-bundle"
 ABOUT = "bundle.json"
 SCHEMA: Final = "gpu-runner-bundle/1"
+_DIGEST = re.compile(r"\b(?:[0-9a-f]{8}|[0-9a-f]{16})\Z")
 
 
 @dataclass(frozen=True)
@@ -62,16 +65,18 @@ def make(runs: Sequence[Run], file: Path, key: Path | None = None, study: StudyT
     """
     check_replaceable(file)
     with files.temporary_directory() as data:
-        bundled = tuple(_copied(run, data) for run in sorted(runs, key=lambda run: run.run_id))
+        numbers: dict[str, str] = {}
+        bundled = tuple(_copied(run, data, numbers) for run in sorted(runs, key=lambda run: run.run_id))
         if len({run.run for run in bundled}) != len(bundled):
             raise UsageError("two of these runs have the same id", fix="put them into two bundles")
         check_different(data / RUNS / run.run for run in bundled)
         together, of_figures = None, OfStudy()
         if study is not None:
             secrets = sorted({each for run in runs for each in secrets_of(run)}, key=len, reverse=True)
-            (data / STUDY).write_bytes(redacted_file(STUDY, study.question, secrets))
+            contents = _without_secrets({STUDY: study.question, LOG: study.log or b""}, secrets)
+            (data / STUDY).write_bytes(contents[STUDY])
             if study.log is not None:
-                (data / LOG).write_bytes(study.log)
+                (data / LOG).write_bytes(contents[LOG])
             ids = {each: run.run_id for each, run in study.runs.items()}
             together, of_figures = proven_study(data, ids, study.figures, study.gaps, study.others)
         (data / ABOUT).write_bytes(canonical_json(Bundle(SCHEMA, bundled, together)))
@@ -110,21 +115,21 @@ def check_replaceable(file: Path) -> None:
         raise UsageError("this file is no bundle, and it would be replaced", where=str(file), fix=fix)
 
 
-def _copied(run: Run, data: Path) -> BundledRun:
-    """The run below ``data/runs``, without secrets, and what its records give there."""
+def _copied(run: Run, data: Path, numbers: dict[str, str]) -> BundledRun:
+    """The run below ``data/runs``, without secrets, and what its records give there; ``numbers``: of ``_unhashed``."""
     target = data / RUNS / run.run_id
     if not bag.is_plain_name(run.run_id) or "/" in run.run_id:
         raise UsageError(
             "a run directory of this name cannot be in a bundle", where=str(run.path), fix="give it its id"
         )
     secrets = secrets_of(run)
+    originals = {name: _unhashed(name, content, numbers) for name, content in files_of(run)}
     redacted: dict[str, str] = {}
-    for name, content in files_of(run):
-        clean = redacted_file(name, content, secrets)
+    for name, clean in _without_secrets(originals, secrets).items():
         if any(secret.encode("utf-8", "surrogateescape") in clean for secret in secrets):
             raise NotProvenError("a secret value cannot be taken out of this file", where=str(run.path / name))
-        if clean != content:
-            redacted[name] = sha256(content)
+        if REDACTED.encode() in clean and clean != originals[name]:
+            redacted[name] = sha256(clean)
         path = target / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(clean)
@@ -136,3 +141,40 @@ def _copied(run: Run, data: Path) -> BundledRun:
         stored = json.loads((target / VERDICT).read_bytes()) | {"anew": verdict.anew, "replaced": "; ".join(replaced)}
         (target / VERDICT).write_text(json.dumps(stored, indent=2) + "\n", "ascii")
     return proven_run(target, redacted)
+
+
+def _without_secrets(originals: Mapping[str, bytes], secrets: Sequence[str]) -> dict[str, bytes]:
+    """Files by name without secrets. Where one has the SHA-256 of another, by which a short secret could be guessed, it
+    has that of what is left of it.
+    """
+    clean = {name: redacted_file(name, content, secrets) for name, content in originals.items()}
+    changed = {
+        sha256(each).encode(): sha256(clean[name]).encode() for name, each in originals.items() if clean[name] != each
+    }
+    hashes = re.compile(b"|".join(changed) or b"(?!)")
+    return {name: hashes.sub(lambda found: changed[found[0]], each) for name, each in clean.items()}
+
+
+def _unhashed(name: str, content: bytes, numbers: dict[str, str]) -> bytes:
+    """A run's file without the digests of values and contents that no proof needs, as by them a short secret could be
+    guessed: in records of what a program ran with ``numbers`` stand for them, the same for the same.
+    """
+    if name != VERDICT and not name.endswith(".exit.json"):
+        return content
+    try:
+        document = json.loads(content)
+        for key in ("made_of", "seal"):
+            document.pop(key, None)
+        program = (document.get("program") if name != VERDICT else None) or {}
+        for named in (program.get(kind, {}) for kind in ("given", "variables", "modules", "read", "sources")):
+            named.update({key: _numbered(value, numbers) for key, value in named.items()})
+        unchanged = document == json.loads(content)
+    except (ValueError, RecursionError, TypeError, AttributeError, IndexError):
+        return content
+    return content if unchanged else (json.dumps(document, indent=2) + "\n").encode("ascii")
+
+
+def _numbered(value: Any, numbers: dict[str, str]) -> Any:
+    if isinstance(value, list):
+        return [_numbered(value[0], numbers), *value[1:]]
+    return value and _DIGEST.sub(lambda found: numbers.setdefault(found[0], f"{len(numbers):0{len(found[0])}x}"), value)

@@ -63,14 +63,29 @@ def _are_near(given: list[float], expected: list[float]) -> bool:
     return len(given) == len(expected) and all(abs(a - b) < _DIGIT for a, b in zip(given, expected, strict=True))
 
 
+class InBundle(Run):
+    """A run in a bundle, which need not be as it was submitted here: its secrets are taken out. What its study says of
+    it is in the bundle.
+    """
+
+    launched_as, orders = None, ()
+
+    @cached_property
+    def verdict(self) -> Verdict | None:
+        """As it is written, with what bundles of earlier versions do not say, or in other words."""
+        stored, evidence = self.read(VERDICT, Verdict), self.evidence
+        own = {"disturbed": disturbance(evidence), "shared_batch": shared_batch(evidence)}
+        return stored and msgspec.structs.replace(stored, **own)
+
+
 def proven_run(root: Path, redacted: dict[str, str]) -> BundledRun:
-    """The run in a directory, with the verdict that its records give; ``redacted``: file -> SHA-256 of what it was
-    before.
+    """The run in a directory, with the verdict that its records give; ``redacted``: file -> SHA-256 that the records
+    have for it.
 
     Raises:
         NotProvenError: the records do not give the verdict that is there, or it is not ``measured``.
     """
-    run = Run(root, redacted)
+    run = InBundle(root)
     try:
         verdict = _judged(run, redacted)
         plan = run.needed_plan()
@@ -119,7 +134,7 @@ def check_different(runs: Iterable[Path]) -> None:
     Raises:
         NotProvenError: the first ranks of two began at the same instant, or took the same times: one is a copy.
     """
-    twice = copy_among(identities(map(Run, runs)))
+    twice = copy_among(identities(map(InBundle, runs)))
     if twice is not None:
         what = f"{' and '.join(twice)} are one launch: one is a copy of the other"
         raise NotProvenError(what, where=twice[1], fix=FIX)
@@ -166,19 +181,6 @@ def _judged(run: Run, redacted: dict[str, str]) -> Verdict:
 def canonical_json(value: Any) -> bytes:
     """JSON as every file of ours in a bundle is written."""
     return (json.dumps(msgspec.to_builtins(value), indent=2, sort_keys=True) + "\n").encode("ascii")
-
-
-class InBundle(Run):
-    """A run whose verdict was found to be what its records give. What its study says of it is in the bundle."""
-
-    launched_as = None
-
-    @cached_property
-    def verdict(self) -> Verdict | None:
-        """As it is written, with what bundles of earlier versions do not say, or in other words."""
-        stored, evidence = self.read(VERDICT, Verdict), self.evidence
-        own = {"disturbed": disturbance(evidence), "shared_batch": shared_batch(evidence)}
-        return stored and msgspec.structs.replace(stored, **own)
 
 
 RUNS, STUDY, LOG = "runs", "study.json", "launches.log"

@@ -83,9 +83,10 @@ def test_it_is_a_bag_for_any_other_tool_of_the_same_bytes_in_any_order_of_runs(
             assert hashlib.sha256((bag / name).read_bytes()).hexdigest() == digest
     listed = {line.split("  ")[1] for line in (bag / "manifest-sha256.txt").read_text().splitlines()}
     assert listed == {path.relative_to(bag).as_posix() for path in (bag / "data").rglob("*") if path.is_file()}
-    for name in listed:  # what holds no secret is kept byte by byte
+    for name in listed:  # what holds no secret is kept byte by byte, but for a seal
         if name.startswith("data/runs/"):
-            assert (bag / name).read_bytes() == (tmp_path / name.removeprefix("data/")).read_bytes()
+            own = (tmp_path / name.removeprefix("data/")).read_bytes()
+            assert (bag / name).read_bytes().rstrip(b"}\n") == own.partition(b',\n  "made_of"')[0].rstrip(b"}\n")
     size = sum((bag / name).stat().st_size for name in listed)
     assert f"Payload-Oxum: {size}.{len(listed)}\n" in (bag / "bag-info.txt").read_text()
 
@@ -105,13 +106,31 @@ def test_no_secret_leaves_the_machine_and_what_was_redacted_is_named(case: str, 
     run = measured_run(tmp_path, 0, env=((name, value),), program=program)
     (run.path / "logs" / "batch.err").write_text(f"step: {value} planted-5ec4e7-argument\n")
     (run.path / "code.diff").write_text("my work")
+    digest = hashlib.sha256(value.encode()).hexdigest()
+    for rank in range(4):  # ranks of one value, another, and none
+        record = run.path / "ranks" / f"{rank}.exit.json"
+        made = {
+            "given": {"sys.argv": digest[:8], "A": "deadbeef", "B": ""},
+            "read": {"a": [f"text {digest[:16]}", 1.0]},
+        }
+        record.write_text(json.dumps(json.loads(record.read_text()) | {"program": made | {"variables": {"C": None}}}))
     keep_verdict(run)
+    written = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
     note_order(run.run_id, "plan.json", run.content("plan.json"))  # as it is where it was submitted
     file = tmp_path / "b.tar"
     call("export", str(run.path), "--bundle", str(file))
-    for member, content in members_of(file).items():
+    members = members_of(file)
+    for member, content in members.items():
         for line in (value if len(value) > 2 else "planted", "planted", "my work"):
             assert line.encode() not in content, member
+        for path, own in written.items():  # nor can one be guessed by the hash of a file that had it
+            if own != members.get(f"data/runs/{run.run_id}/{path.relative_to(run.path)}"):
+                assert hashlib.sha256(own).hexdigest().encode() not in content, (member, path)
+        assert digest[:8].encode() not in content, member
+        if member.endswith(".exit.json"):
+            program = json.loads(content)["program"]
+            assert program["given"] == {"sys.argv": "00000000", "A": "00000001", "B": ""}
+            assert program["read"] == {"a": ["text 0000000000000002", 1.0]}
     assert "secrets were taken out of: " in call("verify", str(file)).out
 
 
