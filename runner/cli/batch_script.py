@@ -33,6 +33,16 @@ def is_batch_script(word: str) -> bool:
     is_named = "/" in word or word.endswith(_NAMES)  # else it may be a program, or what another user has put there
     if word.startswith("-") or (not is_named and (shutil.which(word) or ownership.exchangeable_by(Path(word)))):
         return False
+    return _reads_so(word)
+
+
+def others_script(word: str) -> str:
+    """Who, in words, can write a batch script that is none here, but would be one in this user's copy; else empty."""
+    is_here = not is_batch_script(word) and "/" not in word and _reads_so(word)
+    return ownership.exchangeable_by(Path(word)) if is_here else ""
+
+
+def _reads_so(word: str) -> bool:
     try:
         with files.open_regular(Path(word)) as file:
             head = file.read(_MOST_BYTES)

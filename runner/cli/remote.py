@@ -27,6 +27,7 @@ from typing import Any
 
 import msgspec
 
+from runner.cli.batch_script import others_script
 from runner.cli.options import say
 from runner.core import files, ownership, paths, process
 from runner.core.errors import InfrastructureError, RefusedError, RunnerError, UnknownStateError, UsageError
@@ -137,7 +138,7 @@ def _handed_on(call: Call) -> int:
     sites = {f"sites/{name}.yaml": text for name, text in call.documents.items()}
     configuration = {"config.yaml": _configuration(call.site.name), **sites}
     config = files.key_of(*(part for each in sorted(configuration.items()) for part in each))[:16]
-    _check_working_directory(call)
+    check_working_directory(call.words)
     top, start, names = _working_files(call.verb)
     key = files.key_of(os.uname().nodename, str(top))[:8]
     home = f"{call.site.remote_dir}/{re.sub(r'[^A-Za-z0-9._-]+', '-', top.name)}-{key}"
@@ -186,14 +187,19 @@ def _handed_on(call: Call) -> int:
     return status if status >= 0 else 128 - status
 
 
-def _check_working_directory(call: Call) -> None:
-    """Refuse what would be refused here, before it is copied: all files are this user's then."""
-    if call.verb == "jupyter" or (call.verb == "serve" and "--notebook" in call.words):
+def check_working_directory(words: Sequence[str]) -> None:
+    """Refuse what would be refused here, before it is copied: all files are this user's then. Raises UsageError."""
+    verb = words[0]
+    if verb == "jupyter" or (verb == "serve" and "--notebook" in words):
         from runner.jobs.service import check_kernels
 
         check_kernels(Path.cwd())
-    at = call.words.index("--") if "--" in call.words else len(call.words)
-    if recipe := _without("--recipe", call.words[:at])[0]:
+    at = words.index("--") if "--" in words else len(words)
+    for word in words[1:at] if verb == "submit" else ():
+        if whose := others_script(word):
+            fix = f"write ./{word} if you mean it"
+            raise UsageError(f"it would be submitted as a batch script, and {whose} can write it", where=word, fix=fix)
+    if recipe := _without("--recipe", words[:at])[0]:
         from runner.recipes.loader import directory_of
 
         directory_of(recipe, Path.cwd())

@@ -10,7 +10,7 @@ import msgspec
 
 from runner.cli import json_output
 from runner.cli.options import JSON, answer, by_shell, say, setting, show_findings
-from runner.core.errors import Exit
+from runner.core.errors import Exit, UsageError
 from runner.core.invocation import PROGRAM
 from runner.core.paths import is_site_file
 from runner.core.strict_yaml import document_of
@@ -45,7 +45,12 @@ def command() -> None:
 @JSON
 def list_sites(as_json: bool) -> int:
     """List all sites: shipped, of yours, of the machine, detected."""
-    sites = [read_site(name) for name in loader.every_name()]
+    sites = []
+    for name in loader.every_name():
+        try:
+            sites.append(read_site(name))
+        except UsageError as error:
+            say(f"warning: {name} is left out: {error.what}; `{PROGRAM} site show {name}` says where")
     rows = [{"name": site.name, "description": site.description} for site in sites]
     return answer(rows, (f"{site.name:12} {' '.join(site.description.split())}" for site in sites), as_json=as_json)
 

@@ -18,9 +18,9 @@ from runner.figures.compare.launches import MeasuredLaunch, PointLaunches, measu
 from runner.figures.export import exported_run
 from runner.jobs.campaign import gaps_of
 from runner.jobs.comparison import check_launches, identities
-from runner.jobs.directory import LOG, STUDY, Run, Studies
+from runner.jobs.directory import LOG, STUDY, Run, Studies, index
 from runner.jobs.life import Standing, Warn, standing
-from runner.jobs.lookup import find
+from runner.jobs.lookup import find, places_of
 from runner.model.figure import Doubt, OfStudy
 from runner.model.output import ExportedRun, MadeBundle
 from runner.model.report import Report
@@ -46,7 +46,7 @@ def side(text: str) -> Side:
         NotProvenError: a run is not measured, or no such launch.
     """
     name, chosen = _chosen_settings(text)
-    if "," in name and not Path(name).exists():
+    if "," in name and not _is_directory(name):
         return side_of_runs([each for each in text.split(",") if each])
     if (sweep := find_sweep(name)) is not None:
         return _side_of_runs(text, sweep.submitted, len(gaps_of(sweep.path)))
@@ -119,13 +119,17 @@ def _left(settings: Setting, chosen: Setting) -> Setting:
 
 def _chosen_settings(text: str) -> tuple[str, Setting]:
     """What names the study, and the settings whose points are meant; all without any."""
-    if Path(text).exists() or ":" not in text:
+    if ":" not in text or _is_directory(text):
         return text, ()
     name, _, rest = text.rpartition(":")
     pairs = tuple(each.partition("=") for each in rest.split(","))
     if not all(key and equals for key, equals, _ in pairs):
         raise UsageError(f'"{rest}" is no setting of a study', fix="write STUDY:NAME=VALUE, as --set of `scale` had it")
     return name, tuple((key, value) for key, _, value in pairs)
+
+
+def _is_directory(name: str) -> bool:
+    return any(path.is_dir() for path in places_of(name, index()))
 
 
 def exported_of(subjects: Sequence[Subject]) -> tuple[ExportedRun, ...]:

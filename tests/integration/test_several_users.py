@@ -798,6 +798,17 @@ def test_a_strangers_file_of_a_bare_name_is_no_batch_script(place: Path, monkeyp
             os.chown(name, owner, owner)
         assert run_as(ALICE, is_batch_script, "job") == is_script
         assert not run_as(ALICE, is_batch_script, "python3"), "PATH has it"
+        copied = outcome_as(ALICE, remote.check_working_directory, ("submit", "--name", "x", "job"))
+        assert ("as a batch script" in copied.what) != is_script, "its copy on another machine would be alice's"
+
+
+def test_no_strangers_name_changes_what_is_compared(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(owned(place / "here", CAROL, 0o755))
+    for name in ("A1,A2", "s:lr=1"):
+        owned(Path(name), CAROL, 0o755)
+    monkeypatch.setenv("RUNNER_STATE", str(owned(place / "state", ALICE, 0o700)))
+    for name, first in (("A1,A2", "A1"), ("s:lr=1", "s")):
+        assert f'"{first}"' in outcome_as(ALICE, readers.side, name).what
 
 
 def test_what_others_have_put_among_the_working_files_is_not_copied_to_another_machine(place: Path) -> None:

@@ -17,6 +17,7 @@ from runner.core.errors import Exit, RefusedError, UsageError
 from runner.model.request import Request
 from runner.preparation import site as site_choice
 from runner.preparation.site import UserSite, plain_name, read_user_site
+from runner.sites import loader
 from tests.support.commands import Call
 from tests.support.own_state import own_state
 from tests.support.shell_files import stand_in
@@ -214,6 +215,9 @@ def test_sites_that_are_kept_are_listed_and_shown(shell: Shell, call: Call) -> N
     assert "our          our: Slurm 22.05.8" in call("site", "list").out
     call("site", "show", "our")
     assert "did you mean 'our'?" in call("site", "show", "ours", code=Exit.USAGE).err
+    loader.kept_path("bad").write_text("name: [")
+    listed = call("site", "list")
+    assert "our          our: Slurm 22.05.8" in listed.out and "warning: bad is left out: " in listed.err
 
 
 @pytest.mark.parametrize(
