@@ -24,7 +24,8 @@ from tests.support.users import UNPRIVILEGED
 pytestmark = pytest.mark.integration
 LIMIT_S = 1500
 # Apptainer out of a root of Debian unstable (a box has no network to install from). Builds go as they do for users of a
-# cluster; a SIF is mounted by /dev/fuse, which a machine may keep from its users.
+# cluster, who meanwhile own what is private to a build; a SIF is mounted by /dev/fuse, which a machine may keep from its
+# users.
 APPTAINER = """#!/bin/sh
 user=0
 [ "$1" != build ] || {{ shift; set -- build --fakeroot "$@"; user={user}; }}
@@ -39,8 +40,13 @@ cd "$root"
 pivot_root . mnt
 umount -l /mnt
 cd /
-exec setpriv --reuid="$user" --regid="$user" --clear-groups \\
-    env HOME="$place/home" USER=builder APPTAINER_TMPDIR="$place/home" /usr/bin/apptainer "$@"
+code=0 out= file=
+for word do out=$file file=$word; done
+[ "$user" = 0 ] || chown -R "$user" "${{out%/*}}" "${{file%/*}}"
+setpriv --reuid="$user" --regid="$user" --clear-groups \\
+    env HOME="$place/home" USER=builder APPTAINER_TMPDIR="$place/home" /usr/bin/apptainer "$@" || code=$?
+[ "$user" = 0 ] || chown -R 0 "${{out%/*}}" "${{file%/*}}"
+exit $code
 ' sh {root} {place} "$user" "$@"
 """
 
