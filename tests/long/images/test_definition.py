@@ -24,8 +24,8 @@ from tests.support.users import UNPRIVILEGED
 pytestmark = pytest.mark.integration
 LIMIT_S = 1500
 # Apptainer out of a root of Debian unstable (a box has no network to install from). Builds go as they do for users of a
-# cluster, who meanwhile own what is private to a build; a SIF is mounted by /dev/fuse, which a machine may keep from its
-# users.
+# cluster, who own what is private to a build meanwhile; a SIF is mounted by /dev/fuse, which a machine may keep from
+# them.
 APPTAINER = """#!/bin/sh
 user=0
 [ "$1" != build ] || {{ shift; set -- build --fakeroot "$@"; user={user}; }}
