@@ -49,7 +49,7 @@ def test_horovod_is_compiled_and_proven_without_a_network(
             built.reference, ["-c", "ls -R /opt/runner; env"], entrypoint=["bash"], network_mode="none", remove=True
         ).decode()
         assert "image.json" in listed
-        assert "packages" not in listed, "what is left of the packages in the image"
+        assert "packages" not in listed.splitlines(), "what is left of the packages in the image"
         assert "PIP_NO_INDEX" not in listed
         again = build("pytorch", base, engine_client, Silent(), packages=opened(tmp_path / "copy"))
         assert again.up_to_date
