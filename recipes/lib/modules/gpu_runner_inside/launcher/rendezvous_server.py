@@ -281,9 +281,10 @@ class Server:
 
     def _greet(self, connection: _Connection, path: bytes) -> bool:
         """Answer a greeting, after which this connection's request may come; whether it is one."""
-        nonce, asked, rest = path[1:33].decode("latin-1"), path[33:65], path[65:]
-        ask, answer = greeting(self._token, nonce, *self._place)
-        if rest != b"/" + _PRESENT or not hmac.compare_digest(asked, ask.encode()):
+        if path[65:] != b"/" + _PRESENT:
+            return False
+        ask, answer = greeting(self._token, path[1:33].decode("latin-1"), *self._place)
+        if not hmac.compare_digest(path[33:65], ask.encode()):
             return False
         connection.sock.send(_json(self._present(), answer), _AT_ONCE)
         connection.greeted, connection.received = True, None
