@@ -102,6 +102,15 @@ is_own() {
   return 1
 } 2>/dev/null
 
+# Takes out those of these variables that name a place where others may exchange what lies there: runtimes unpack images
+# below it, and start from there.
+unset_unsafe() {
+  local variable
+  for variable; do
+    case ${!variable-} in '' | /tmp | /var/tmp) ;; *) is_own "${!variable}" || unset -v "$variable" ;; esac
+  done
+}
+
 # Whether a job's thing is left over. Arguments: the JOB of its name; the numbers of the user's jobs that Slurm knows
 # (empty: unknown); whether no other job of the user can be on this node (yes or no); the asking JOB.
 # A job that began after Slurm was asked has a higher number. PID.START.BOOT is a run without a scheduler.

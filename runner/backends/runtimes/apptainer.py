@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 
+from runner.backends import LEFTOVERS
 from runner.backends.runtimes import common
 from runner.core.errors import UsageError
 from runner.model.backends import RUNTIMES, MountSyntax, RuntimeFacts
 from runner.model.plan import Plan
-from runner.model.step import StepSpec, Var, text, texts
+from runner.model.step import StepSpec, Var, library_file, text, texts
 
 # Not listed with user_namespaces: it may be installed set-uid instead.
 FACTS = RuntimeFacts(
@@ -21,6 +22,8 @@ FACTS = RuntimeFacts(
     versions={"apptainer": ("apptainer", "--version")},
     preference=30,
 )
+
+_SHELL = common.SHELL / "apptainer.sh"
 
 
 def step(plan: Plan) -> StepSpec:
@@ -48,10 +51,11 @@ def step(plan: Plan) -> StepSpec:
     return StepSpec(
         prelude=(*common.loads(plan), *(common.prefixed(name, value) for name, value in values.items())),
         command=(
+            *library_file(_SHELL),
             *texts(RUNTIMES[plan.runtime].program, "exec", *(("--nv",) if plan.device == "cuda" else ())),
             *texts(*plan.runtime_options, "--no-home", "--pwd", plan.workdir),
             *(text("--bind"), common.RUN_AT_RESULTS, *common.mount_options(plan, "--bind")),
             *(common.image_file(plan), *common.shell(), *common.launched_program(plan)),
         ),
-        files=common.RANK_FILES,
+        files=(_SHELL, LEFTOVERS, *common.RANK_FILES),
     )

@@ -17,6 +17,8 @@ sha256sum --check --quiet >&2 <<'END' || exit 74
 SHA-256  lib/common.sh
 SHA-256  lib/profile.sh
 SHA-256  lib/output.sh
+SHA-256  lib/apptainer.sh
+SHA-256  lib/leftovers.sh
 SHA-256  lib/rank.sh
 SHA-256  lib/launch.py
 END
@@ -68,9 +70,9 @@ runner_record_versions pbs 'qstat --version' apptainer 'apptainer --version'
 
 runner_pass_signals
 mpiexec --hostfile "$PBS_NODEFILE" -n 16 --ppn 4 --depth=8 --cpu-bind none /bin/bash "$runner_run"/lib/output.sh rank \
-  apptainer exec --nv --fakeroot --no-home --pwd /results/recipe --bind "$runner_run":/results --bind \
-    /opt/cray:/opt/cray --bind /soft:/soft --bind /usr/lib64/libcxi.so.1:/host/lib64/libcxi.so.1 \
-    /lustre/u/images/horovod.sif \
+  /bin/bash "$runner_run"/lib/apptainer.sh apptainer exec --nv --fakeroot --no-home --pwd /results/recipe --bind \
+    "$runner_run":/results --bind /opt/cray:/opt/cray --bind /soft:/soft --bind \
+    /usr/lib64/libcxi.so.1:/host/lib64/libcxi.so.1 /lustre/u/images/horovod.sif \
   /bin/bash /results/lib/rank.sh python3 -s -u /results/lib/launch.py --run /results --umask 022 --caches node --world \
     16 --local-sizes 4,4,4,4 -- \
   python3 -u main.py --model resnet50 --batch-size 256 --image-size 224 --precision amp-bf16 --channels-last &

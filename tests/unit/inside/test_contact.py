@@ -69,6 +69,16 @@ def test_another_users_connection_is_not_the_programs() -> None:
     assert is_connected(table_of(("0100007F:2F09 0100007F:D431 06", 0)), 0x2F09), "the kernel says of none whose it was"
 
 
+@pytest.mark.parametrize("both", ["", "0000000000000000FFFF0000"], ids=["IPv4", "a port of both"])
+def test_a_strangers_connection_to_the_program_is_not_the_ranks(both: str) -> None:
+    here, there, mine = f"{both}0100007F:2F09", f"{both}0100007F:D431", os.getuid()
+    served, called = (f"{here} {there} 01", mine), "0100007F:D431 0100007F:2F09 01"
+    assert not is_connected(table_of(served, (called, mine + 1)), 0x2F09)
+    assert is_connected(table_of(served, (called, mine)), 0x2F09)
+    assert is_connected(table_of(served, ("0100007F:D432 0100007F:2F09 01", mine + 1)), 0x2F09)
+    assert is_connected(table_of(served), 0x2F09), "from another node"
+
+
 def test_the_table_is_read_by_whole_port_numbers() -> None:
     table = table_of(("0100007F:2F09 0100007F:D431 01", os.getuid()), ("00000000:2EE0 00000000:0000 0A", os.getuid()))
     assert is_connected(table, 0x2F09)

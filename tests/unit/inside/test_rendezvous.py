@@ -9,10 +9,8 @@ from typing import Any
 import pytest
 from gpu_runner_inside.launcher import meeting, rendezvous, rendezvous_server
 from gpu_runner_inside.launcher.lobby import Lobby
-from gpu_runner_inside.launcher.rendezvous_server import greeting
 from gpu_runner_inside.launcher.world import World
 
-from tests.support.http_servers import Answer, Received, Server, serving
 from tests.support.rendezvous import TOKEN, served
 from tests.support.waiting import until
 
@@ -172,21 +170,18 @@ AHEAD_S = 100.0
 SLOW_S = 0.2
 
 
+class SlowAndAhead(rendezvous_server.Server):
+    def _present(self) -> dict[str, Any]:
+        time.sleep(SLOW_S)
+        return dict(super()._present(), time_s=time.time() + AHEAD_S, master_port=0)
+
+
 def test_the_offset_of_the_clocks_is_measured_with_its_error() -> None:
     """Rank 0's clock is AHEAD_S ahead, and it takes SLOW_S to answer."""
-    with serving(lambda request: rank_0(server, request)) as server:
-        world = World(0, 1, 0, 1, 0, 1, (1,), "single")
-        joined = meeting.join(world, "127.0.0.1", server.port, TOKEN, 10.0)
+    with served(SlowAndAhead) as (_server, store):
+        store.put("lobby", "1", b"")
+        joined = meeting.join(World(0, 2, 0, 2, 0, 1, (2,), "plain"), "127.0.0.1", store.port, TOKEN, 10.0)
     assert joined.clock_offset_s is not None
     assert joined.clock_error_s is not None
     assert SLOW_S / 2 <= joined.clock_error_s < 2.0
     assert abs(joined.clock_offset_s - AHEAD_S) <= joined.clock_error_s
-
-
-def rank_0(server: Server, request: Received) -> Answer:
-    if request.method == "PUT":
-        return Answer()
-    time.sleep(SLOW_S)
-    _ask, answer = greeting(TOKEN, "127.0.0.1", server.port)
-    welcome = {"answer": answer, "size": 1, "notified": 0, "master_port": 0, "time_s": time.time() + AHEAD_S}
-    return Answer(body=json.dumps(welcome).encode() if request.path.endswith("present") else b"")

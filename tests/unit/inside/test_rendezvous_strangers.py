@@ -235,11 +235,56 @@ def test_another_service_is_not_taken_for_ours(answer: bytes) -> None:
 
 
 def test_a_greeting_is_worth_nothing_elsewhere_or_for_another_key(service: Service) -> None:
+    nonce = "0" * 32
     places = (("127.0.0.1", service.port), ("127.0.0.1", service.port + 1), ("127.0.0.2", service.port))
-    here, *elsewhere = (rendezvous_server.greeting(TOKEN, *place)[0] for place in places)
-    refused = [f"{here}/a/b", *(f"{each}/lobby/present" for each in elsewhere)]
+    here, *elsewhere = (nonce + rendezvous_server.greeting(TOKEN, nonce, *place)[0] for place in places)
+    refused = [f"{here}/a/b", *(f"{each}/lobby/present" for each in (*elsewhere, here.replace("0" * 32, "1" * 32)))]
     for path, status in ((f"{here}/lobby/present", 200), *((each, 403) for each in refused)):
         assert rendezvous.request("127.0.0.1", service.port, "GET", f"/{path}")[0] == status
+
+
+def test_a_greeting_opens_the_connection_to_no_other_request_and_for_a_limited_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(rendezvous_server, "HEAD_S", 0.3)
+    monkeypatch.setattr(rendezvous_server, "_SWEEP_S", 0.1)
+    with served() as (server, store):
+        hello = greeting_of(store.port)
+        for after, status in ((b"GET /stranger/a/b HTTP/1.1\r\n\r\n", b"403"), (hello, b"403"), (b"", b"")):
+            with Service(store.port).connect() as sock:
+                sock.sendall(hello)
+                assert answered(sock) == b"200"
+                sock.sendall(after)
+                assert answered(sock) == status
+        assert server.faults == 0
+
+
+def greeting_of(port: int) -> bytes:
+    nonce = "0" * 32
+    ask, _answer = rendezvous_server.greeting(TOKEN, nonce, "127.0.0.1", port)
+    return f"GET /{nonce}{ask}/lobby/present HTTP/1.1\r\n\r\n".encode()
+
+
+def test_who_has_the_port_after_the_service_is_given_neither_the_token_nor_a_value() -> None:
+    """Not even one who knows what the service has answered before."""
+    with served() as (_server, store):
+        store.put("a", "b", b"value")
+        with Service(store.port).connect() as sock:
+            sock.sendall(greeting_of(store.port))
+            known = sock.recv(1000)
+    heard = []
+
+    def say(sock: socket.socket) -> None:
+        heard.append(sock.recv(1000))
+        sock.sendall(known)
+
+    with another_service(say, ("127.0.0.1", store.port)):
+        with pytest.raises(ConnectionError, match="is not this job's rendezvous: status 200"):
+            store.put("a", "b", b"value")
+        with pytest.raises(ConnectionError, match="is not this job's rendezvous: status 200"):
+            store.get("lobby", "everyone", 1.0)
+    assert len(heard) == 2, "it is not asked again"
+    assert not any(each in b"".join(heard) for each in (TOKEN.encode(), b"value", b"everyone"))
 
 
 def test_who_hands_on_to_the_service_from_another_address_is_shown_no_token(service: Service) -> None:

@@ -77,6 +77,21 @@ def test_places_count_and_what_is_none_does_not(tmp_path: Path, monkeypatch: pyt
     assert sources.changes(before, ended) == {"of-#/x.py": [before["of-#/x.py"][0], False], "y.py": ["", True]}
 
 
+def test_a_pipe_that_comes_in_a_files_place_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (file := tmp_path / "x.py").write_text("1")
+    stat = os.stat
+
+    def stat_and_exchange(path: str) -> os.stat_result:
+        state = stat(path)
+        if path == str(file):
+            file.unlink()
+            os.mkfifo(file)
+        return state
+
+    monkeypatch.setattr(os, "stat", stat_and_exchange)
+    assert sources.files(("python3", str(file)), "run", OWN) == {}
+
+
 def test_the_records_have_it(tmp_path: Path) -> None:
     (tmp_path / "main.py").write_text("open('made.py', 'w')")
     ran(

@@ -279,7 +279,7 @@ def _libraries(known: Collection[str]) -> Iterator[tuple[str, State]]:
 
 def _content(path: str, state: State, most: int = _MOST_BYTES) -> str:
     """Digest of a file's content; of what is large, or another one by now, of this state."""
-    with suppress(OSError), _regular(path) as file:
+    with suppress(OSError), regular(path) as file:
         now = os.fstat(file.fileno())
         if state[0] <= most and (now.st_size, now.st_mtime_ns, now.st_ino)[: len(state)] == state:
             content = file.read(state[0])
@@ -287,7 +287,7 @@ def _content(path: str, state: State, most: int = _MOST_BYTES) -> str:
     return _state(state)
 
 
-def _regular(path: str) -> FileIO:
+def regular(path: str) -> FileIO:
     """The file, which is not watched: another user's could be a pipe by now. Raises OSError: it is none."""
     file = FileIO(path, opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK | os.O_NOCTTY))
     if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -298,7 +298,7 @@ def _regular(path: str) -> FileIO:
 
 def _ends(path: str) -> str:
     """Of what is compiled: its size, its begin, where a linker leaves the build's number, and its end."""
-    with suppress(OSError), _regular(path) as file:
+    with suppress(OSError), regular(path) as file:
         begin, size = file.read(_OF_AN_END), file.seek(0, os.SEEK_END)
         file.seek(max(size - _OF_AN_END, 0))
         return _digest(b"%d " % size + begin + file.read(_OF_AN_END), 16)

@@ -38,11 +38,7 @@ run)
   # a signal that is meant for the program, it would take the image from under all ranks. So ch-run is left out; the
   # launcher below it listens again.
   trap "" HUP INT TERM USR1 USR2
-  # ch-run has it as /tmp in there, where root looks like any other user.
-  case ${TMPDIR-} in
-  '' | /tmp | /var/tmp) ;;
-  *) is_own "$TMPDIR" || unset TMPDIR ;;
-  esac
+  unset_unsafe TMPDIR   # ch-run has it as /tmp in there, where root looks like any other user
   # Ranks find each other by files of the tag's name in /dev/shm, where anybody may put some before: so it is no job's
   # number, but what only these ranks know.
   if [[ $3 == --join-ct=* ]]; then

@@ -210,6 +210,8 @@ class Slurm:
         """By the controller, then by accounting where there is any."""
         done = self._client("scontrol", "show", "job", job_id)
         if done.code == 0 and "JobState=" in done.out:
+            if _of_others(_SHOWN_OWNER.findall(done.out), _owners([run_directory])):
+                return JobState(phase="unknown")
             answer = _telling(done.out.split("\n\n"), r"JobState=(\S+)")
             state = _from_scontrol(answer, run_directory.parent if "_" in job_id else run_directory)
             if state.name == "CANCELLED":  # the controller does not say by whom; accounting does, where there is any
@@ -233,7 +235,7 @@ class Slurm:
 
         queued = {run: _state_of(name, why) for job, name, why, run in self._queue(jobs) if is_meant(job, run)}
         gone = [job_id for run, job_id in jobs.items() if job_id and str(run) not in queued]
-        accounted = self._accounting(gone) if gone else []
+        accounted = self._accounting(gone, jobs) if gone else []
         ended = {run: _state_of(name.partition(" by ")[0]) for job, name, _, _, run in accounted if is_meant(job, run)}
         known = ended | queued
         return {run: known.get(str(run), _state_of("")) for run in jobs}
@@ -247,7 +249,7 @@ class Slurm:
         whole = "" if "_" in job_id else f"{run_directory}/"  # of an array its tasks
         rows = [
             "|".join(row)
-            for row in self._accounting([job_id])
+            for row in self._accounting([job_id], [run_directory])
             if row[-1] in (str(run_directory), whole and whole + row[0].partition("_")[2])
         ]
         if not rows:
@@ -257,10 +259,13 @@ class Slurm:
         reason = f"by uid {by}" if by else ""
         return JobState(_PHASES.get(name, "unknown"), name, reason, _nodes(nodes), _exit_code(code))
 
-    def _accounting(self, job_ids: Iterable[str]) -> list[tuple[str, ...]]:
-        """Id, state, exit code, nodes and directory of each job that accounting knows, the oldest first."""
+    def _accounting(self, job_ids: Iterable[str], runs: Iterable[Path]) -> list[tuple[str, ...]]:
+        """Id, state, exit code, nodes and directory of each of these jobs that accounting knows of the owners of these
+        directories, the oldest first.
+        """
         fields = "JobID,State,ExitCode,NodeList,WorkDir"
-        options = ("--noheader", "--parsable2", "--allocations", f"--format={fields}", f"--jobs={','.join(job_ids)}")
+        options = ("--noheader", "--parsable2", "--allocations", f"--format={fields}", f"--jobs={','.join(job_ids)}",
+                   _by_user(runs))  # fmt: skip
         try:
             done = self._client("sacct", *options)
         except NotAcceptedError:  # a site may well have no accounting client
@@ -271,12 +276,8 @@ class Slurm:
         """Id, state, reason and directory of each job that the controller knows of the owners of these directories:
         others may give theirs any directory, and lines of their own in its name.
         """
-        owners = {os.geteuid()}
-        for run in runs:
-            with suppress(OSError):
-                owners.add(run.stat().st_uid)
         options = ("--all", "--array", "--format=%i|%T|%r|%Z", "--states=all")
-        done = self._client("squeue", "--noheader", *options, f"--user={','.join(map(str, sorted(owners)))}")
+        done = self._client("squeue", "--noheader", *options, _by_user(runs))
         if done.code != 0:
             raise schedulers.no_answer("Slurm", done)
         return _rows(done.out, 4)
@@ -287,6 +288,31 @@ class Slurm:
         return schedulers.call_client(
             "Slurm", self.clients, program, *options, cwd=cwd, env=_environment(), timeout_s=timeout_s
         )
+
+
+def _owners(runs: Iterable[Path]) -> set[int]:
+    """This user, and the owners of these directories."""
+    owners = {os.geteuid()}
+    for run in runs:
+        with suppress(OSError):
+            owners.add(run.stat().st_uid)
+    return owners
+
+
+def _by_user(runs: Iterable[Path]) -> str:
+    return f"--user={','.join(map(str, sorted(_owners(runs))))}"
+
+
+# Whose a job is. What its owner has named is printed as it is, and may hold lines of another's; the true one is always
+# among them. So all must be right.
+_SHOWN_OWNER = re.compile(r"UserId=(.*?\([0-9]{1,10}\))")
+_ACCOUNTED_OWNER = re.compile(r"^[^\x1f\n]*\x1f([0-9]{1,10})\x1f", re.MULTILINE)
+
+
+def _of_others(named: Iterable[str], owners: set[int]) -> str:
+    """The last of these names of owners, with or without a number in parentheses, that is none of ``owners``."""
+    others = [each for each in named if int(each.rpartition("(")[2].rstrip(")")) not in owners]
+    return others[-1] if others else ""
 
 
 # Of a job's record: sacct's name of a field -> scontrol's; and those that a user can name, which end their lines.
@@ -303,6 +329,7 @@ def record(clients: Path | None, job_id: str) -> SchedulerRecord | None:
     slurm = Slurm(clients)
     done = slurm._client("scontrol", "show", "job", job_id)
     known = dict.fromkeys((*_RECORDED.values(), *_NAMED), "")
+    owners = _SHOWN_OWNER.findall(done.out)
     if done.code == 0 and "JobState=" in done.out:
         answer = _telling(done.out.split("\n\n"), r"JobState=(\S+)")
         for name in known:
@@ -319,19 +346,21 @@ def record(clients: Path | None, job_id: str) -> SchedulerRecord | None:
     else:
         options = ("--noheader", "--parsable2", "--allocations", "--delimiter=\x1f", f"--format={','.join(_RECORDED)}")
         try:
-            rows = slurm._client("sacct", *options, f"--jobs={job_id}").out.splitlines()
+            rows = slurm._client("sacct", *options, f"--jobs={job_id}").out
         except NotAcceptedError:  # a site may well have no accounting client
-            rows = []
-        if not rows:
+            rows = ""
+        owners = _ACCOUNTED_OWNER.findall(rows)
+        if not rows.strip():
             return None
         at = list(_RECORDED).index("State")
-        known |= zip(_RECORDED.values(), _telling(rows, rf"(?:[^\x1f]*\x1f){{{at}}}(\w+)").split("\x1f"), strict=False)
+        row = _telling(rows.split("\n"), rf"(?:[^\x1f]*\x1f){{{at}}}(\w+)")
+        known |= zip(_RECORDED.values(), row.split("\x1f"), strict=False)
         name, _, by = known["JobState"].partition(" by ")
         nodes, code = _nodes(known["NodeList"]), _exit_code(known["ExitCode"])
         state = JobState(_PHASES.get(name, "unknown"), name, by and f"by uid {by}", nodes, code, known["TRES"])
-    owner = re.search(r"(\d+)\)?$", known["UserId"])
-    if owner is None or int(owner[1]) != os.geteuid():
-        what = f"job {job_id} is another user's: {known['UserId'] or 'whose is unknown'}"
+    other = _of_others(owners, {os.geteuid()})
+    if other or not owners:
+        what = f"job {job_id} is another user's: {other or 'whose is unknown'}"
         raise RefusedError(what, where=f"job {job_id}", fix="name a job of your own: `squeue --me` lists them")
     return SchedulerRecord(
         state,

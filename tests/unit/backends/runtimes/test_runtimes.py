@@ -199,13 +199,17 @@ def test_charliecloud_mounts_below_a_directory_that_is_the_users_own(planted: st
 
 
 @AS_ROOT
-def test_charliecloud_has_no_tmp_of_another_user(tmp_path: Path) -> None:
-    """It is bound as /tmp, where no owner is known."""
+@pytest.mark.parametrize("script", ["charliecloud.sh run", "apptainer.sh"])
+def test_a_runtime_has_no_tmpdir_where_others_may_exchange_what_lies_there(tmp_path: Path, script: str) -> None:
+    """Charliecloud binds it as /tmp, where no owner is known; Apptainer may unpack the image there."""
     (hers := tmp_path / "hers").mkdir()
     (hers / "mine").mkdir()
     os.chown(hers, ALICE, ALICE)
-    words = ["bash", str(library(tmp_path) / "lib/charliecloud.sh"), "run", "printenv", "TMPDIR"]
-    for place, out in ((hers / "mine", ""), (tmp_path, f"{tmp_path}\n")):
+    (anybodys := tmp_path / "anybodys").mkdir()
+    anybodys.chmod(0o777)
+    name, *rest = script.split()
+    words = ["bash", str(library(tmp_path) / "lib" / name), *rest, "printenv", "TMPDIR"]
+    for place, out in ((hers / "mine", ""), (anybodys, ""), (tmp_path, f"{tmp_path}\n"), (Path("/tmp"), "/tmp\n")):
         env = {**os.environ, "TMPDIR": str(place), "USER": "root"}
         assert subprocess.run(words, env=env, capture_output=True, text=True, check=False).stdout == out
 

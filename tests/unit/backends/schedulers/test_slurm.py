@@ -24,14 +24,14 @@ from runner.model.step import texts
 from runner.render import folded
 from tests.support.shell_files import bash, library, stand_in
 
-SHOWN = """\
+SHOWN = f"""\
 JobId=5 JobName=j
-   UserId=u(1) GroupId=g(1) MCS_label=N/A
-   JobState={state} Reason={reason} Dependency=(null)
-   Requeue=0 Restarts=0 BatchFlag=1 Reboot=0 ExitCode={code}
+   UserId=u({os.geteuid()}) GroupId=g(1) MCS_label=N/A
+   JobState={{state}} Reason={{reason}} Dependency=(null)
+   Requeue=0 Restarts=0 BatchFlag=1 Reboot=0 ExitCode={{code}}
    NodeList=dgx[01-02]
    Command=/x JobState=FAILED
-   WorkDir={directory}
+   WorkDir={{directory}}
    Comment=JobState=TIMEOUT
 """
 
@@ -228,6 +228,23 @@ def test_a_job_is_not_ones_own_by_its_name(tmp_path: Path) -> None:
         client.record(tmp_path, "7")
 
 
+@pytest.mark.parametrize("between", ["", "\n\nJobId=7 JobName=y"])
+def test_a_job_is_not_ones_own_by_lines_in_its_name(tmp_path: Path, between: str) -> None:
+    fields = "   UserId={}({})\n   JobState=COMPLETED Reason=None\n   WorkDir={}\n   StdOut=/notes\n"
+    mine, hers = fields.format("me", os.geteuid(), tmp_path), fields.format("c", os.geteuid() + 1, "/c")
+    stand_in(tmp_path, "scontrol", f"cat '{tmp_path}/answer'")
+    (tmp_path / "answer").write_text(f"JobId=7 JobName=x{between}\n{mine}{hers}")
+    with pytest.raises(RefusedError, match=rf"job 7 is another user's: c\({os.geteuid() + 1}\)"):
+        client.record(tmp_path, "7")
+    assert Slurm(tmp_path).state("7", tmp_path).phase == "unknown"
+    stand_in(tmp_path, "scontrol", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1")
+    row = "7\x1f{}\x1fCOMPLETED\x1f0:0\x1fn1\x1f\x1f\x1f\x1f\x1fx"
+    (tmp_path / "answer").write_text("\n".join(row.format(each) for each in (os.geteuid() + 1, os.geteuid())))
+    stand_in(tmp_path, "sacct", f"cat '{tmp_path}/answer'")
+    with pytest.raises(RefusedError, match=f"job 7 is another user's: {os.geteuid() + 1}"):
+        client.record(tmp_path, "7")
+
+
 def test_a_controller_that_does_not_answer_is_not_taken_for_an_end(tmp_path: Path) -> None:
     for program in ("scontrol", "squeue"):
         stand_in(tmp_path, program, "echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1")
@@ -305,7 +322,7 @@ def test_the_states_of_many_jobs_take_one_query_of_the_queue_and_one_of_accounti
     }  # fmt: skip
     assert {str(run): state.reason for run, state in states.items() if state.reason} == {"/r|6": "Reqs, n1"}
     assert [call.split()[0] for call in calls.read_text().splitlines()] == ["squeue", "sacct"]
-    assert "--jobs=7,8,9" in calls.read_text()
+    assert f"--jobs=7,8,9 --user={os.geteuid()}\n" in calls.read_text(), "lines of others' directories are not read"
 
 
 def test_a_job_of_more_nodes_than_there_are_is_refused_with_both_numbers(tmp_path: Path) -> None:

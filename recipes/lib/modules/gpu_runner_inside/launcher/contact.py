@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+from contextlib import suppress
 from typing import Any, Callable, TypeVar
 
 T = TypeVar("T")
@@ -16,21 +17,25 @@ _TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
 # include/net/tcp_states.h: what is no connection yet: SYN_SENT, SYN_RECV, CLOSE (7), LISTEN (10), NEW_SYN_RECV (12).
 _NO_CONNECTION = frozenset(("02", "03", "07", "0A", "0C"))
 _OPEN = frozenset(("01", "08"))  # ESTABLISHED, CLOSE_WAIT: of others the kernel does not keep whose they were
+_IPV4_IN_IPV6 = "0000000000000000FFFF0000"  # what listens at both has one end in either table
 _FIRST_S, _LONGEST_S = 0.5, 60.0
 
 
 def is_connected(table: str, port: int) -> bool:
-    """Whether a table of the kernel's TCP sockets has a connection of this user's, open or ended, of which one end has
-    this port.
+    """Whether the kernel's tables of TCP sockets have a connection of this user's, open or ended, of which one end has
+    this port. One whose other end is open here, and another user's, is none: anybody can connect to what listens.
     """
     end, user = f":{port:04X}", str(os.getuid())
-    for line in table.splitlines()[1:]:
-        words = line.split(None, 8)
-        if len(words) <= 7 or words[3] in _NO_CONNECTION or (words[3] in _OPEN and words[7] != user):
+    connections, others = set(), set()
+    for line in table.splitlines():
+        words = line.replace(_IPV4_IN_IPV6, "").split(None, 8)
+        if len(words) <= 7 or words[3] in _NO_CONNECTION or not (words[1].endswith(end) or words[2].endswith(end)):
             continue
-        if words[1].endswith(end) or words[2].endswith(end):
-            return True
-    return False
+        if words[3] in _OPEN and words[7] != user:
+            others.add((words[2], words[1]))
+        else:
+            connections.add((words[1], words[2]))
+    return bool(connections - others)
 
 
 class Contact:
@@ -62,15 +67,12 @@ class Contact:
     def _look(self, *_signal: Any) -> None:
         if self.seen:
             return
+        tables = []
         for path in _TABLES:
-            try:
-                with open(path, encoding="ascii", errors="replace") as file:
-                    table = file.read()
-            except OSError:
-                continue
-            self.seen = is_connected(table, self._port)
-            if self.seen:
-                return
-        if _signal:
+            with suppress(OSError), open(path, encoding="ascii", errors="replace") as file:
+                tables.append(file.read())
+        if tables:
+            self.seen = is_connected("".join(tables), self._port)
+        if _signal and not self.seen:
             self._pause_s = min(2 * self._pause_s, _LONGEST_S)
             signal.setitimer(signal.ITIMER_REAL, self._pause_s)

@@ -18,7 +18,6 @@ from gpu_runner_inside.launcher.world import World
 
 Clock = Tuple[Optional[float], Optional[float]]  # rank 0's wall clock less ours, and how wrong that may be; seconds
 _NO_CLOCK: Clock = (None, None)
-_COUNTS = ("size", "notified", "master_port")  # what the server says beside its answer
 
 
 class MeetingError(Exception):
@@ -182,24 +181,17 @@ def _ask_present(address: str, port: int, token: str, timeout_s: float) -> tuple
     """
     if timeout_s <= 0:
         return None, _NO_CLOCK
-    ask, answer = rendezvous_server.greeting(token, address, port)
     asked_s, began = time.time(), time.monotonic()
     try:
-        status, body = rendezvous.request(address, port, "GET", f"/{ask}/lobby/present", timeout_s=timeout_s)
-        present = json.loads(body) if status == 200 else None
-    except (OSError, ValueError, RecursionError):  # another service, which may answer anything
+        present = json.loads(rendezvous.present(address, port, token, timeout_s))
+    except rendezvous.NotOursError as error:
+        if error.status == 403:
+            raise PermissionError(f"the rendezvous at {address}:{port} is another job's") from error
+        return None, _NO_CLOCK
+    except OSError:
         return None, _NO_CLOCK
     round_trip_s = time.monotonic() - began
-    if status == 403:
-        raise PermissionError(f"the rendezvous at {address}:{port} is another job's")
-    if not isinstance(present, dict) or present.get("answer") != answer:
-        return None, _NO_CLOCK
-    if not all(isinstance(present.get(name), int) for name in _COUNTS):
-        return None, _NO_CLOCK
-    answered_s = present.get("time_s")
-    if not isinstance(answered_s, float):
-        return present, _NO_CLOCK
-    return present, (answered_s - asked_s - round_trip_s / 2, round_trip_s / 2)
+    return present, (present["time_s"] - asked_s - round_trip_s / 2, round_trip_s / 2)
 
 
 def _missing(store: rendezvous.Store) -> str:

@@ -5,16 +5,30 @@ Every call ends within its time-out, even if the other end sends one byte at a t
 
 from __future__ import annotations
 
+import hmac
 import os
 import socket
 from time import monotonic, sleep  # taken here: the meter's program may replace those of the module
 
 from gpu_runner_inside.launcher import http_message
+from gpu_runner_inside.launcher.rendezvous_server import greeting
 
 ATTEMPT_S = 30.0  # for one request; the server lets a GET wait for up to a third of it
 CONNECT_S = 1.0
 ROUND_TRIP_S = 1.0  # for a value that is there already
 _ATTEMPTS = 5
+
+
+class NotOursError(ConnectionError):
+    """What answers at this port does not show that it knows the job's secret.
+
+    Attributes:
+        status: of its answer.
+    """
+
+    def __init__(self, status: int, address: str, port: int) -> None:
+        super().__init__(f"what answers at {address}:{port} is not this job's rendezvous: status {status}")
+        self.status = status
 
 
 def request(
@@ -27,10 +41,34 @@ def request(
     """
     until = monotonic() + timeout_s
     with _connected(address, port, until) as sock:
-        head = f"{method} {path} HTTP/1.1\r\nHost: {address}\r\nContent-Length: {len(body)}\r\n\r\n"
-        sock.settimeout(_left_s(until))
-        sock.sendall(head.encode() + body)
-        return _answer(sock, until)
+        return _exchange(sock, method, path, body, until)
+
+
+def present(address: str, port: int, token: str, timeout_s: float) -> bytes:
+    """What the job's service says at once. Raises as ``request``; NotOursError: something else answers there."""
+    until = monotonic() + timeout_s
+    with _connected(address, port, until) as sock:
+        return _greet(sock, token, until)
+
+
+def _greet(sock: socket.socket, token: str, until: float) -> bytes:
+    """What the job's service says at once, when it has shown that it knows the token; a request may follow then. Where
+    rank 0 has ended, anybody may have its port.
+    """
+    address, port = sock.getpeername()
+    nonce = os.urandom(16).hex()
+    ask, answer = greeting(token, nonce, address, port)
+    status, body = _exchange(sock, "GET", f"/{nonce}{ask}/lobby/present", b"", until)
+    if status != 200 or not hmac.compare_digest(body[: len(answer)], answer.encode()):
+        raise NotOursError(status, address, port)
+    return body[len(answer) :]
+
+
+def _exchange(sock: socket.socket, method: str, path: str, body: bytes, until: float) -> tuple[int, bytes]:
+    head = f"{method} {path} HTTP/1.1\r\nHost: {sock.getpeername()[0]}\r\nContent-Length: {len(body)}\r\n\r\n"
+    sock.settimeout(_left_s(until))
+    sock.sendall(head.encode() + body)
+    return _answer(sock, until)
 
 
 def _connected(address: str, port: int, until: float) -> socket.socket:
@@ -114,8 +152,11 @@ class Store:
         path = f"/{self._token}/{scope}/{key}"
         for attempt in range(_ATTEMPTS):
             try:
-                status, content = request(self.address, self.port, method, path, body, min(_left_s(until), ATTEMPT_S))
-            except socket.timeout:
+                end = monotonic() + min(_left_s(until), ATTEMPT_S)
+                with _connected(self.address, self.port, end) as sock:
+                    _greet(sock, self._token, end)
+                    status, content = _exchange(sock, method, path, body, end)
+            except (socket.timeout, NotOursError):
                 raise
             except OSError:
                 pause_s = 0.2 * 2**attempt

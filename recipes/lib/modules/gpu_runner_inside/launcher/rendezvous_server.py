@@ -10,6 +10,7 @@ differ from Horovod's own server, because forming a mesh of N ranks takes about 
 - Every path begins with the job's token: a request of another job's rank gets 403, never a foreign value. Horovod's
   client composes its URL as ``http://ADDR:PORT/scope/key`` and takes everything up to the first slash for the
   host (HTTPRequest.hpp), so an ADDR of ``10.0.0.5:12042/TOKEN`` carries the token and needs no change in it.
+  Our own ranks greet first on each connection (``greeting``), and show the token to this service alone.
 
 A DELETE of ``/scope/R`` is how rank R says that its mesh stands: what it put is dropped, so the scope serves again
 if the program shuts Horovod down and starts it anew.
@@ -99,16 +100,18 @@ class _Connection:
             the method is not set. The length is that of the body, bytes, which count as held.
         discarded: bytes read since the request was refused; -1 where it was not.
         to_send: what is left of the answer.
+        greeted: whether its greeting was answered: it knows the token, or has heard one who does.
         deadline: when this part of the exchange must be over.
     """
 
-    __slots__ = ("deadline", "discarded", "key", "length", "method", "received", "sock", "to_send")
+    __slots__ = ("deadline", "discarded", "greeted", "key", "length", "method", "received", "sock", "to_send")
     method: bytes
 
     def __init__(self, sock: socket.socket, deadline: float) -> None:
         self.sock = sock
         self.received: bytearray | None = None
         self.key = b""
+        self.greeted = False
         self.length = 0
         self.discarded = -1
         self.to_send = _NOTHING
@@ -122,7 +125,7 @@ class Server:
         sock: from ``listen``.
         token: the job's; the first part of every path.
         size: ranks of the job step, for the lobby.
-        welcome: what ``GET /ASK/lobby/present`` answers beside the counts (``greeting``).
+        welcome: what ``present`` in the lobby answers beside the counts.
         wait_s: how long a GET waits for its key.
 
     The scope ``lobby`` is the launchers' own: each rank PUTs its number; ``everyone`` answers, with nothing, when the
@@ -136,9 +139,8 @@ class Server:
         self._prefix = b"/" + token.encode() + b"/"
         # Horovod appends its port to ADDR, which here ends with the token: "/TOKEN:PORT/scope/key".
         self._prefix_and_port = b"/" + token.encode() + b":%d/" % sock.getsockname()[1]
-        ask, answer = greeting(token, *sock.getsockname())
-        self._hello = f"/{ask}/".encode() + _PRESENT
-        self._welcome = dict(welcome, answer=answer)
+        self._token, self._place = token, sock.getsockname()
+        self._welcome = welcome
         self._wait_s = wait_s
         self._values: dict[bytes, bytes] = {}  # key path -> whole response
         self._held, self._most = 0, most_held_bytes(size)  # bytes
@@ -231,7 +233,7 @@ class Server:
                 elif self._take_head(connection, chunk):
                     return None
         except BlockingIOError:
-            if not connection.key:
+            if not (connection.key or connection.greeted):
                 self._strangers[connection] = None
             self._watch(connection, select.EPOLLIN)
         return None
@@ -249,13 +251,14 @@ class Server:
             if connection.received is None:
                 connection.received = bytearray(chunk)
             return False
-        if not 0 <= end <= http_message.MAX_HEAD_BYTES:
-            return self._refuse(connection, 400)
-        head = http_message.request_head(chunk[:end] if data is chunk else bytes(data[:end]))
+        whole = chunk[:end] if data is chunk else bytes(data[:end])
+        head = http_message.request_head(whole) if 0 <= end <= http_message.MAX_HEAD_BYTES else None
         if head is None:
             return self._refuse(connection, 400)
         method, path, length = head
         key = self._key_of(path)
+        if not (key or connection.greeted) and self._greet(connection, path):
+            return False
         status = self._refusal(method, key, length)
         if status:
             return self._refuse(connection, status, shown=bool(key))
@@ -271,12 +274,22 @@ class Server:
         return False
 
     def _key_of(self, path: bytes) -> bytes:
-        """What follows the job's token in a path; empty where it does not begin with that, and is no greeting."""
-        if path == self._hello:
-            return _PRESENT
+        """What follows the job's token in a path; empty where it does not begin with that."""
         if path.startswith(self._prefix_and_port):
             return path[len(self._prefix_and_port) :]
         return path[len(self._prefix) :] if path.startswith(self._prefix) else b""
+
+    def _greet(self, connection: _Connection, path: bytes) -> bool:
+        """Answer a greeting, after which this connection's request may come; whether it is one."""
+        if path[65:] != b"/" + _PRESENT:
+            return False
+        ask, answer = greeting(self._token, path[1:33].decode("latin-1"), *self._place)
+        if not hmac.compare_digest(path[33:65], ask.encode()):
+            return False
+        connection.sock.send(_json(self._present(), answer), _AT_ONCE)
+        connection.greeted, connection.received = True, None
+        self._strangers.pop(connection, None)
+        return True
 
     def _refusal(self, method: bytes, key: bytes, length: int) -> int:
         """The status with which a request is refused; 0 where it may be served."""
@@ -446,21 +459,22 @@ class Server:
         connection.sock.close()
 
 
-def _json(value: dict[str, Any]) -> bytes:
-    body = json.dumps(value).encode()
+def _json(value: dict[str, Any], before: str = "") -> bytes:
+    body = (before + json.dumps(value)).encode()
     return _OK % len(body) + body
 
 
-def greeting(token: str, address: str, port: int) -> tuple[str, str]:
-    """What a rank that looks for its job's service asks at an address and port, and what only that service answers
-    there.
+def greeting(token: str, nonce: str, address: str, port: int) -> tuple[str, str]:
+    """What a rank asks first on each connection to its job's service at an address and port, and what only that service
+    answers there, before what it says.
 
-    A stranger may have taken the port there, and is not shown the token; what it hears is worth nothing elsewhere, so
-    that it cannot hand on to the service and answer as that does.
+    A stranger may have taken the port, and is not shown the token; what it hears is worth nothing elsewhere, so that it
+    cannot hand on to the service and answer as that does, nor later, for ``nonce`` is another one each time: 32 hex
+    digits.
     """
-    place = f"{address}:{port}"
     ask, answer = (
-        hmac.new(token.encode(), f"{word} {place}".encode(), "sha256").hexdigest()[:32] for word in ("ask", "answer")
+        hmac.digest(token.encode(), f"{word} {nonce} {address}:{port}".encode("latin-1"), "sha256").hex()[:32]
+        for word in ("ask", "answer")
     )
     return ask, answer
 

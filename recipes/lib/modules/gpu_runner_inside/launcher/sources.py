@@ -11,6 +11,8 @@ import stat
 from collections import deque
 from typing import Any, Dict, Iterator, Sequence, Tuple
 
+from gpu_runner_inside.inputs import regular
+
 _SOURCES = (".py", ".sh", ".pl", ".R", ".jl")
 _SHELLS = ("bash", "sh", "dash", "zsh")
 _NOTES = (".md", ".rst", ".txt", ".log")
@@ -59,10 +61,10 @@ def _name(path: str, run_dir: str) -> str:
 def _read(path: str) -> tuple[bytes, int] | None:
     """Its content and time of change; None where it is none."""
     try:
-        state = os.stat(path)
-        if stat.S_ISREG(state.st_mode) and state.st_size <= _MOST_BYTES:
-            with open(path, "rb") as file:
-                return file.read(), state.st_mtime_ns
+        if stat.S_ISREG(os.stat(path).st_mode):  # no device is opened
+            with regular(path) as file:
+                state = os.fstat(file.fileno())
+                return (file.read(), state.st_mtime_ns) if state.st_size <= _MOST_BYTES else None
     except (OSError, ValueError):
         pass
     return None
