@@ -65,7 +65,7 @@ from runner.jobs.expected import one_gpu_of
 from runner.jobs.image_usage import prune_images
 from runner.jobs.service import check_kernels
 from runner.model.image import INPUTS_LABEL, Environment, ImageFacts, Setup
-from runner.model.job import CommandLine, JobState, SchedulerRecord, Submitted, Sweep
+from runner.model.job import CodeRecord, CommandLine, JobState, SchedulerRecord, Submitted, Sweep
 from runner.model.request import Request
 from runner.preparation.environment import prepare_environment
 from runner.preparation.job import prepare
@@ -82,6 +82,7 @@ from tests.support.measured_runs import measured_run as measured_launch
 from tests.support.ordinary_user import probe
 from tests.support.package_directories import collected as collected_packages
 from tests.support.reports import measured_run, whole_study
+from tests.support.repositories import git, repository
 from tests.support.shell_files import library, stand_in
 from tests.support.squashfs import published
 from tests.support.studies import left_run, on_disk, study
@@ -867,6 +868,33 @@ def test_a_strangers_repository_above_is_not_ones_own(place: Path) -> None:
         assert (found and found.top) == top
     os.chown(work, CAROL, CAROL)
     assert run_as(ALICE, code_record.repository_of, work).top == place / "here", "all of it is that user's"
+
+
+def test_a_strangers_repository_is_read_through_no_link_of_his(place: Path) -> None:
+    (private := owned(place / "private", ALICE, 0o700) / "key").write_text(key := "a" * 40)
+    os.chown(private, ALICE, ALICE)
+
+    def record(owner: int, name: str = "") -> CodeRecord:
+        top = repository(place / f"{owner}{name.replace('/', '-')}", {"a.py": b"1\n"})
+        git(top, "update-index", "--split-index", "--assume-unchanged", "a.py")
+        for link in sorted((top / ".git").glob(name) if "*" in name else [top / ".git" / name] if name else []):
+            link.unlink(missing_ok=True)
+            link.symlink_to(private)
+        for path in (top, *top.rglob("*")):
+            os.chown(path, owner, owner, follow_symlinks=False)
+        result: CodeRecord = run_as(ALICE, partial(code_record.code_record, with_diff=False), (), top)[0]
+        return result
+
+    assert record(CAROL).dirty is False
+    for name in ("HEAD", "commondir", "config", "index", "sharedindex.*", "refs/heads/main"):
+        refused = record(CAROL, name)
+        assert "this is another user's link" in refused.problem and key not in repr(refused), name
+    assert record(ALICE, "HEAD").commit == key, "of her own each link is followed"
+    (place / f"{CAROL}/.git/objects/info/alternates").symlink_to(private)
+    for each in (place / f"{CAROL}/.git/objects").glob("??"):
+        shutil.rmtree(each)
+    broken = run_as(ALICE, partial(code_record.code_record, with_diff=False), (), place / f"{CAROL}")[0]
+    assert "git cannot read the repository" in broken.problem and key not in broken.problem
 
 
 @pytest.mark.usefixtures("state")
