@@ -30,7 +30,7 @@ from runner.backends import LEFTOVERS
 from runner.box import lifecycle
 from runner.box.root import location
 from runner.cli import remote
-from runner.cli.batch_script import is_batch_script
+from runner.cli.batch_script import is_batch_script, run_script
 from runner.cli.importer import command as importer
 from runner.core import files, lock, ownership, paths, process_identity
 from runner.core.errors import Exit
@@ -68,6 +68,7 @@ from runner.model.image import INPUTS_LABEL, Environment, ImageFacts, Setup
 from runner.model.job import CodeRecord, CommandLine, JobState, SchedulerRecord, Submitted, Sweep
 from runner.model.request import Request
 from runner.preparation.environment import prepare_environment
+from runner.preparation.expectation import expectation
 from runner.preparation.job import prepare
 from runner.preparation.new_recipe import new_recipe, write_recipe
 from runner.preparation.request import check_directory, check_foreign, make_request, record_of
@@ -707,19 +708,49 @@ def test_a_strangers_run_shows_no_file_of_ones_own(place: Path) -> None:
 
 
 def test_to_prepare_a_strangers_request_again_runs_nothing_of_his(place: Path) -> None:
-    asked = Request(gpus=2, directory=str(place))
+    asked, hers = Request(gpus=2, directory=str(place)), Run(owned(place / "run", CAROL))
     for name, path in (("site", owned(place / "sites", CAROL) / "x.yaml"), ("env_name", owned(place / "env", CAROL))):
         if name == "site":
             path.touch()
             os.chown(path, CAROL, CAROL)
         request = msgspec.structs.replace(asked, **{name: str(path)})
-        assert f"this is user {CAROL}'s" in outcome_as(ALICE, check_foreign, request, ()).what
+        assert f"this is user {CAROL}'s" in outcome_as(ALICE, check_foreign, request, (), hers).what
         away = msgspec.structs.replace(request, **{name: str(place / "comes-and-goes")})
-        assert "not there any more" in outcome_as(ALICE, check_foreign, away, ()).what
+        assert "not there any more" in outcome_as(ALICE, check_foreign, away, (), hers).what
         for each in (path, *([path.parent] if name == "site" else [])):
             os.chown(each, ALICE, ALICE)
-        assert "a copy of that user's" in outcome_as(ALICE, check_foreign, request, ()).what
-        run_as(ALICE, check_foreign, request, (name,))
+        assert "a copy of that user's" in outcome_as(ALICE, check_foreign, request, (), hers).what
+        run_as(ALICE, check_foreign, request, (name,), hers)
+
+
+def test_a_strangers_request_names_no_host_file_or_recipe_but_that_users(place: Path) -> None:
+    hers, own = (Run(owned(place / name, owner)) for name, owner in (("run", CAROL), ("copy", ALICE)))
+    for name in ("hostfile", "recipe"):
+        private, shared = owned(place / name, ALICE, 0o700), owned(place / f"hers-{name}", CAROL)
+        asked = msgspec.structs.replace(Request(gpus=2, directory=str(place)), **{name: str(private)})
+        refused = outcome_as(ALICE, check_foreign, asked, (), hers)
+        assert (refused.where, refused.fix) == (f"--{name} {private}", f"--{name} {private}, if you mean it")
+        run_as(ALICE, check_foreign, asked, (name,), hers)
+        run_as(ALICE, check_foreign, msgspec.structs.replace(asked, **{name: str(shared)}), (), hers)
+        (shared / "link").symlink_to(shared)
+        os.chown(shared / "link", CAROL, CAROL, follow_symlinks=False)
+        linked = msgspec.structs.replace(asked, **{name: f"{shared}/link"})
+        assert "the user whose request names it" in outcome_as(ALICE, check_foreign, linked, (), hers).what
+        assert bool(outcome_as(ALICE, check_foreign, asked, (), own).what) == (name == "hostfile"), "hers may be a copy"
+        run_as(ALICE, partial(check_foreign, own=True), asked, (), own)
+
+
+def test_a_strangers_link_is_no_batch_script(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (script := owned(place / "private", ALICE, 0o700) / "job.sbatch").write_text("#!/bin/bash\n#SBATCH --gpus=1\n")
+    os.chown(script, ALICE, ALICE)
+    monkeypatch.setenv("RUNNER_STATE", str(owned(place / "state", ALICE, 0o700)))
+    check = partial(run_script, check=True, as_json=False)
+    check([str(script)], {}, ())  # reads Python's modules
+    for owner in (CAROL, ALICE):
+        (link := owned(place / f"of-{owner}", owner) / "job.sbatch").symlink_to(script)
+        os.chown(link, owner, owner, follow_symlinks=False)
+        outcome = outcome_as(ALICE, check, [str(link)], {}, ())
+        assert outcome.what == ("this is another user's link" if owner == CAROL else "")
 
 
 def test_a_directory_that_is_another_users_since_is_not_submitted_from_again(
@@ -1804,6 +1835,8 @@ def test_what_is_a_strangers_is_reported_without_a_look_at_ones_own(place: Path,
         subprocess.run(["chown", "-R", f"{owner}:{owner}", whole, private], check=True)
         private.chmod(0o755)
         assert run_as(ALICE, one_gpu_of, Run(one.path)).settings == settings
+        what = outcome_as(ALICE, partial(expectation, one_gpu=str(one.path)), (1,)).what
+        assert ("is not read by its path: " in what) == (owner == CAROL)
 
 
 def test_git_and_sockets_are_served_where_no_one_else_renames(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
