@@ -215,8 +215,9 @@ def run(argv: list[str] | None = None) -> int:  # noqa: PLR0911 (one for each wa
         return _reader_gone()
     except OSError as error:
         # A disk, a permission, a path: for the user to fix; the system's message says what is wrong.
-        where = str(error.filename or "this command")
-        fix = getattr(error, "fix", "") or _FIXES.get(error.errno or 0, "")
+        is_gone = error.errno == errno.ENOENT and not error.filename  # as getcwd(2) reports it
+        where = "the working directory" if is_gone else str(error.filename or "this command")
+        fix = getattr(error, "fix", "") or ("cd to one that is there" if is_gone else _FIXES.get(error.errno or 0, ""))
         kind = RefusedError if error.errno == errno.EKEYREJECTED else InfrastructureError
         reported = kind(error.strerror or str(error), where=where, fix=fix)
         click.echo(f"error: {_shown(str(reported))}", err=True)

@@ -66,7 +66,7 @@ def run_script(
 
     script = Path(words[0])
     try:
-        files.open_regular(script).close()
+        files.open_named(script).close()
     except OSError as error:
         raise UsageError(f"it cannot be read: {error.strerror}", where=words[0], fix="name a batch script") from None
     if others := sorted(set(given) - _TAKES):
@@ -102,7 +102,7 @@ def _submit(script: Path, arguments: Sequence[str], given: Mapping[str, Any], ty
     if not SCHEDULERS[site.scheduler].records:
         what = f"a batch script is submitted to Slurm, and {site.name} has {SCHEDULERS[site.scheduler].title}"
         raise UsageError(what, where=str(script), fix="--site names a cluster with Slurm")
-    with files.open_regular(script) as file:
+    with files.open_named(script) as file:
         of_script = header(file.read(_MOST_BYTES).decode("utf-8", "replace"))
     for fault in output_faults(of_script, Path.cwd()):
         say(f"warning: {script}, line {fault.line}: {fault.what}; fix: {fault.fix}")
@@ -120,7 +120,7 @@ def _check(script: Path, arguments: Sequence[str], *, as_json: bool) -> int:
     from runner.model.output import LeftOut, Problem, ScriptCheck
 
     try:
-        text = files.read_bytes(script, _MOST_BYTES).decode("utf-8", "replace")
+        text = files.read_named(script, _MOST_BYTES).decode("utf-8", "replace")
         batch_script = read(text, os.environ, arguments)
         ours = translation(batch_script)
         found = (*faults(batch_script), *output_faults(batch_script.header, Path.cwd()))

@@ -55,7 +55,7 @@ def command(run: str, without: tuple[str, ...], **flags: Any) -> int:
     if any(os.path.lexists(index() / each) for each in ids):  # else the user has named it, whosever it is
         check_directory(record, "the first run")
     if not is_linked(first):
-        check_foreign(request, changes)
+        check_foreign(request, changes, first)
     if request.snapshot and "snapshot" not in changes:
         request = msgspec.structs.replace(request, copied=str(first.path))
     if not request.step:

@@ -233,7 +233,8 @@ def resolved(path: Path) -> Path:
         return ownership.real_path(path)
     except OSError as error:
         what, where = error.strerror or str(error), str(error.filename or path)
-        raise UsageError(what, where=where, fix=ownership.StrangersLinkError.fix) from None
+        fix = getattr(error, "fix", "") or "name it by a path that starts with / and leads to it"
+        raise UsageError(what, where=where, fix=fix) from None
 
 
 def open_named(path: Path) -> BinaryIO:

@@ -3,14 +3,14 @@
 A repository's own configuration can name programs that git would run: a file system monitor, filters, drivers for
 diffs, hooks, a helper that fetches. So git is never given that configuration: it runs with a directory of its own, and
 takes from the repository only what is data, its objects, its index, and the files that lie there. Where HEAD points
-is read here. For the same reason a repository of another user can be read.
+is read here. For the same reason a repository of another user can be read: through none of that user's links, and
+nothing that is read of it becomes an argument of git's, which all can see.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -38,6 +38,7 @@ _PROGRAM = (":(top)", *(f":(top,exclude,icase){name}" for name in _DOCUMENTATION
 _HASH = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?\Z")
 _LINKS = 5  # symbolic references that lead to each other
 _SHORT = 1 << 16  # of HEAD and its like, bytes
+_MOST_COPIED = 1 << 28  # of the configuration and the index, bytes
 # With sparseCheckout a file that is there is compared though it need not be (skip-worktree).
 _OWN_CONFIGURATION = """[core]
 	quotePath = false
@@ -75,6 +76,11 @@ class Repository:
     commit: str
     branch: str
 
+    @property
+    def is_trusted(self) -> bool:
+        """Whether its owner is. Raises OSError."""
+        return ownership.is_trusted(ownership.owner_of(ownership.status_of(self.directory)))
+
 
 def repository_of(place: Path) -> Repository | None:
     """The repository whose work tree holds a directory; None where there is none. Another user's counts where the
@@ -92,7 +98,9 @@ def repository_of(place: Path) -> Repository | None:
             if not text.startswith("gitdir: "):
                 raise GitError(f"{git} is neither a directory nor a link to one")
             directory = (git.parent / text.removeprefix("gitdir: ")).resolve()
-        common = directory / _line(directory / "commondir") if (directory / "commondir").is_file() else directory
+        common = directory
+        if (directory / "commondir").is_file():
+            common = (directory / _line(directory / "commondir")).resolve()
         parts = (directory, common, *(common / each for each in ("objects", "refs")))
         if owner not in (0, os.geteuid()) and any(each.exists() and each.stat().st_uid != owner for each in parts):
             raise GitError(f"{git} is another user's, and leads to what is not")
@@ -116,15 +124,19 @@ class GitReader:
         Raises:
             GitError.
         """
-        commit = self.repository.commit
-        base = commit or self._run("hash-object", "-t", "tree", os.devnull).decode().strip()
+        base = "HEAD"
+        if not self.repository.commit:
+            base = self._run("hash-object", "-t", "tree", os.devnull).decode().strip()
         options = ("--no-ext-diff", "--no-textconv", "--no-color", "--no-renames", "--full-index")
         submodules = ("--ignore-submodules=dirty", "--submodule=short")
         return self._run("diff", *options, *submodules, "--src-prefix=a/", "--dst-prefix=b/", base, "--", *_PROGRAM)
 
     def between(self, commit: str, other: str) -> tuple[str, ...]:
         """Names of files, without documentation, in which two commits differ, relative to the top. Raises GitError."""
-        answer = self._run("diff", "--name-only", "--no-renames", "-z", commit, other, "--", *_PROGRAM)
+        names = ("refs/first", "refs/second")
+        for name, each in zip(names, (commit, other), strict=True):
+            Path(self._env["GIT_DIR"], name).write_text(f"{each}\n")
+        answer = self._run("diff", "--name-only", "--no-renames", "-z", *names, "--", *_PROGRAM)
         if len(answer) >= MOST_ANSWER_BYTES:
             raise GitError("the commits differ in too many files")
         return tuple(os.fsdecode(name) for name in answer.split(b"\0") if name)
@@ -148,14 +160,14 @@ class GitReader:
         answer = self._run("ls-files", "--stage", "-z", "--", *_PROGRAM)
         _names(entry.partition(b"\t")[2] for entry in answer.split(b"\0"))
         if not 0 < len(answer) < MOST_ANSWER_BYTES:
-            if answer and not ownership.is_trusted(ownership.owner_of(ownership.status_of(self.repository.directory))):
+            if answer and not self.repository.is_trusted:
                 raise GitError("the repository is another user's, and has too many files")
             return "", ""
         others = (entry for entry in answer.split(b"\0") if not entry.endswith(b".py"))
         return files.sha256(answer), files.sha256(b"\0".join(others))
 
     def _run(self, *arguments: str) -> bytes:
-        return _run(self.repository.top, self._env, *arguments)
+        return _run(self.repository, self._env, *arguments)
 
 
 def _names(listed: Iterable[bytes]) -> tuple[str, ...]:
@@ -168,8 +180,8 @@ def _names(listed: Iterable[bytes]) -> tuple[str, ...]:
 
 @contextmanager
 def git_reader(repository: Repository) -> Iterator[GitReader]:
-    """Git with a directory of its own, whose configuration has the repository's harmless settings alone. Raises
-    GitError: git is not there, or the repository's configuration cannot be read.
+    """Git with a directory of its own, that has a copy of the index, and in its configuration the repository's harmless
+    settings alone. Raises GitError: git is not there, or the repository's configuration or index cannot be read.
     """
     with files.temporary_directory() as own:
         for folder in ("objects", "refs"):
@@ -189,8 +201,9 @@ def git_reader(repository: Repository) -> Iterator[GitReader]:
             "XDG_CONFIG_HOME": str(own),
             "LC_ALL": "C",
         }
-        config = str(repository.common / "config")
-        settings = _run(own, env, "config", "--no-includes", "--file", config, "-z", "--list")
+        copy = own / "config of the repository"
+        copy.write_bytes(_bytes(repository.common / "config", _MOST_COPIED))
+        settings = _run(repository, env, "config", "--no-includes", "--file", str(copy), "-z", "--list")
         lines = [_OWN_CONFIGURATION]
         for entry in settings.split(b"\0"):
             key, _, value = entry.decode("utf-8", "replace").partition("\n")
@@ -200,23 +213,34 @@ def git_reader(repository: Repository) -> Iterator[GitReader]:
         (own / "config").write_text("".join(lines))
         env |= {
             "GIT_OBJECT_DIRECTORY": str(repository.common / "objects"),
-            "GIT_INDEX_FILE": str(repository.directory / "index"),
             "GIT_WORK_TREE": str(repository.top),
         }
-        if re.search(rb"(\A|\0)[a-z] ", _run(repository.top, env, "ls-files", "-v", "-z")):
-            # Git takes files for unchanged as the user wants it: an index of its own says what they are.
-            index = shutil.copyfile(repository.directory / "index", own / "index")
-            for part in repository.directory.glob("sharedindex.*"):
-                shutil.copyfile(part, own / part.name)
-            env["GIT_INDEX_FILE"] = str(index)
-            _run(repository.top, env, "update-index", "-q", "--really-refresh")
+        _copy_index(repository.directory, own)
+        if re.search(rb"(\A|\0)[a-z] ", _run(repository, env, "ls-files", "-v", "-z")):
+            # Git takes files for unchanged as the user wants it: the copy says what they are.
+            _run(repository, env, "update-index", "-q", "--really-refresh")
         yield GitReader(repository, env)
 
 
-def _run(top: Path, env: dict[str, str], *arguments: str) -> bytes:
+def _copy_index(directory: Path, own: Path) -> None:
+    """Copy the index, and what it shares with others (a split index). Its time stays: git compares what is as new."""
+    if not (index := directory / "index").is_file():
+        return  # nothing was added yet
+    changed_ns = index.stat().st_mtime_ns
+    content = _bytes(index, _MOST_COPIED)
+    for part in directory.glob("sharedindex.*"):
+        digits = part.suffix[1:]
+        if _HASH.match(digits) and bytes.fromhex(digits) in content:
+            (own / part.name).write_bytes(_bytes(part, _MOST_COPIED))
+            break
+    (own / "index").write_bytes(content)
+    os.utime(own / "index", ns=(changed_ns, changed_ns))
+
+
+def _run(repository: Repository, env: dict[str, str], *arguments: str) -> bytes:
     command = ("git", "--no-pager", *arguments)
     try:
-        done = process.read(command, MOST_ANSWER_BYTES, timeout_s=TIMEOUT_S, cwd=top, env=env)
+        done = process.read(command, MOST_ANSWER_BYTES, timeout_s=TIMEOUT_S, cwd=repository.top, env=env)
     except process.CommandNotFoundError:
         raise GitError("git is not installed here") from None
     except process.CommandTimeoutError:
@@ -224,7 +248,9 @@ def _run(top: Path, env: dict[str, str], *arguments: str) -> bytes:
     except RunnerError as error:
         raise GitError(error.what) from None
     if done.code != 0 and not done.is_cut:
-        raise GitError(f"git cannot read the repository: {done.err.strip()[-300:]}")
+        # Of a stranger's it would cite what his links lead to, such as a list of further directories of objects.
+        why = f": {done.err.strip()[-300:]}" if repository.is_trusted else ", which is another user's"
+        raise GitError(f"git cannot read the repository{why}")
     return done.out
 
 
@@ -263,8 +289,10 @@ def _line(path: Path) -> str:
 
 
 def _bytes(path: Path, most: int) -> bytes:
+    """A file of the repository's own; a stranger's link could lead to one that this user alone may read."""
     try:
-        return files.read_bytes(path, most)
+        real = ownership.real_path(path)
+        return files.Folder(real.parent).content_of(real.name, most)
     except OSError as error:
         raise GitError(f"{path} cannot be read: {error.strerror}") from None
 

@@ -610,7 +610,10 @@ def decoded(content: bytes, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(content, type=kind)
     except (msgspec.MsgspecError, ValueError, RecursionError):
-        return msgspec.convert(json.loads(content), kind)
+        document = json.loads(content)
+        # Half a character that stands for no byte could be no part of a path or an argument.
+        json.dumps(document, ensure_ascii=False).encode("utf-8", "surrogateescape")
+        return msgspec.convert(document, kind)
 
 
 def utc(seconds: float | None) -> datetime | None:

@@ -100,7 +100,7 @@ def submit_script(
     """Submit a batch script byte for byte, and record what it came from. Raises UsageError, NotAcceptedError,
     UnknownStateError: nothing is kept of a script that was not accepted.
     """
-    content = files.read_bytes(script)
+    content = files.read_named(script)
     code, diff = code_record.code_record((str(script),), Path.cwd(), with_diff=with_diff)
     run = creation.create(runs, f"{script.stem}-1", time.time())
     try:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from runner.core.errors import UsageError
 from runner.jobs import expected
+from runner.jobs.directory import Run
 from runner.jobs.lookup import find
 from runner.model.expectation import Expectation
 from runner.model.request import Request
 from runner.planning.wireup import BY_MPI
 from runner.preparation.options import DEFAULT_RECIPE
 from runner.preparation.site import read_user_site
+from runner.recipes import loader as recipes
+from runner.sites import loader as sites
 
 
 def expectation(
@@ -58,8 +61,8 @@ def expectation(
         run = find(one_gpu)
         plan = run.needed_plan()
         base = expected.one_gpu_of(run)
-        recipe = recipe if recipe is not None else plan.recipe
-        site = site if site is not None else plan.site
+        recipe = recipe if recipe is not None else _of_run(run, "recipe", plan.recipe, recipes.every_name())
+        site = site if site is not None else _of_run(run, "site", plan.site, sites.every_name())
         settings = expected.with_settings(base, settings)
     named = recipe if recipe is not None else DEFAULT_RECIPE
     curve = expected.curve_of_file(nccl_tests, nccl_gpus) if nccl_tests is not None else None
@@ -68,6 +71,13 @@ def expectation(
     if images_per_s is not None or step_ms is not None:
         base = expected.given_rate(place, named, settings, images_per_s, step_ms)
     return expected.expect(place, named, settings, gpus, base, curve, given, nodes=nodes, by_mpi=wireup in BY_MPI)
+
+
+def _of_run(run: Run, option: str, name: str, known: Collection[str]) -> str:
+    if not expected.may_name(run, name, known):
+        what = f"the {option} of another user's run is not read by its path: {name}"
+        raise UsageError(what, where=str(run.path), fix=f"--{option} NAME or PATH: the one that you mean")
+    return name
 
 
 def _one_of(options: Mapping[str, object]) -> None:

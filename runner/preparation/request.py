@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -24,6 +24,9 @@ from runner.planning.placement import parse_host_file, parse_hosts
 from runner.planning.starters import is_python
 from runner.preparation.options import DEFAULT_RECIPE, FIELDS, default_of
 from runner.recipes import loader
+
+if TYPE_CHECKING:
+    from runner.jobs.directory import Run
 
 HOSTS_SITE = "hosts"
 
@@ -242,9 +245,10 @@ def check_directory(record: RequestRecord, what: str) -> None:
             raise RefusedError(became, where=str(path), fix=fix)
 
 
-def check_foreign(request: Request, changes: Collection[str], *, own: bool = False) -> None:
+def check_foreign(request: Request, changes: Collection[str], first: Run, *, own: bool = False) -> None:
     """Refuse a site's file and an environment of another user's request: to prepare a job runs programs that they name,
-    before anything is submitted; ``own``: this user's may be named. Raises RefusedError: he has named them nowhere.
+    before anything is submitted; and a host file or recipe that is not the user's whose run it is: it could be one that
+    this user alone may read. ``own``: this user's may be named. Raises RefusedError: he has named them nowhere.
     """
     for name in ("site", "env_name"):
         value = getattr(request, name) or ""
@@ -258,6 +262,14 @@ def check_foreign(request: Request, changes: Collection[str], *, own: bool = Fal
                 option = f"--{name.replace('_', '-')}"
                 what = f"this is {whose}, and names what would run as you"
                 raise RefusedError(what, where=f"{option} {place}", fix=f"{option} {place}, {trusting}")
+    for name in ("hostfile", "recipe"):
+        value = getattr(request, name) or ""
+        if name not in changes and "/" in value:
+            place = Path(request.directory, value)
+            is_own = name == "hostfile" and not own and place.exists() and place.stat().st_uid == os.geteuid()
+            if is_own or not first.may_name(place):
+                what = "this is not of the user whose request names it, or the request may be a copy of that user's"
+                raise RefusedError(what, where=f"--{name} {place}", fix=f"--{name} {place}, if you mean it")
 
 
 def repeated(

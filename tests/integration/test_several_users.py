@@ -30,7 +30,7 @@ from runner.backends import LEFTOVERS
 from runner.box import lifecycle
 from runner.box.root import location
 from runner.cli import remote
-from runner.cli.batch_script import is_batch_script
+from runner.cli.batch_script import is_batch_script, run_script
 from runner.cli.importer import command as importer
 from runner.core import files, lock, ownership, paths, process_identity
 from runner.core.errors import Exit
@@ -65,9 +65,10 @@ from runner.jobs.expected import one_gpu_of
 from runner.jobs.image_usage import prune_images
 from runner.jobs.service import check_kernels
 from runner.model.image import INPUTS_LABEL, Environment, ImageFacts, Setup
-from runner.model.job import CommandLine, JobState, SchedulerRecord, Submitted, Sweep
+from runner.model.job import CodeRecord, CommandLine, JobState, SchedulerRecord, Submitted, Sweep
 from runner.model.request import Request
 from runner.preparation.environment import prepare_environment
+from runner.preparation.expectation import expectation
 from runner.preparation.job import prepare
 from runner.preparation.new_recipe import new_recipe, write_recipe
 from runner.preparation.request import check_directory, check_foreign, make_request, record_of
@@ -82,6 +83,7 @@ from tests.support.measured_runs import measured_run as measured_launch
 from tests.support.ordinary_user import probe
 from tests.support.package_directories import collected as collected_packages
 from tests.support.reports import measured_run, whole_study
+from tests.support.repositories import git, repository
 from tests.support.shell_files import library, stand_in
 from tests.support.squashfs import published
 from tests.support.studies import left_run, on_disk, study
@@ -706,19 +708,49 @@ def test_a_strangers_run_shows_no_file_of_ones_own(place: Path) -> None:
 
 
 def test_to_prepare_a_strangers_request_again_runs_nothing_of_his(place: Path) -> None:
-    asked = Request(gpus=2, directory=str(place))
+    asked, hers = Request(gpus=2, directory=str(place)), Run(owned(place / "run", CAROL))
     for name, path in (("site", owned(place / "sites", CAROL) / "x.yaml"), ("env_name", owned(place / "env", CAROL))):
         if name == "site":
             path.touch()
             os.chown(path, CAROL, CAROL)
         request = msgspec.structs.replace(asked, **{name: str(path)})
-        assert f"this is user {CAROL}'s" in outcome_as(ALICE, check_foreign, request, ()).what
+        assert f"this is user {CAROL}'s" in outcome_as(ALICE, check_foreign, request, (), hers).what
         away = msgspec.structs.replace(request, **{name: str(place / "comes-and-goes")})
-        assert "not there any more" in outcome_as(ALICE, check_foreign, away, ()).what
+        assert "not there any more" in outcome_as(ALICE, check_foreign, away, (), hers).what
         for each in (path, *([path.parent] if name == "site" else [])):
             os.chown(each, ALICE, ALICE)
-        assert "a copy of that user's" in outcome_as(ALICE, check_foreign, request, ()).what
-        run_as(ALICE, check_foreign, request, (name,))
+        assert "a copy of that user's" in outcome_as(ALICE, check_foreign, request, (), hers).what
+        run_as(ALICE, check_foreign, request, (name,), hers)
+
+
+def test_a_strangers_request_names_no_host_file_or_recipe_but_that_users(place: Path) -> None:
+    hers, own = (Run(owned(place / name, owner)) for name, owner in (("run", CAROL), ("copy", ALICE)))
+    for name in ("hostfile", "recipe"):
+        private, shared = owned(place / name, ALICE, 0o700), owned(place / f"hers-{name}", CAROL)
+        asked = msgspec.structs.replace(Request(gpus=2, directory=str(place)), **{name: str(private)})
+        refused = outcome_as(ALICE, check_foreign, asked, (), hers)
+        assert (refused.where, refused.fix) == (f"--{name} {private}", f"--{name} {private}, if you mean it")
+        run_as(ALICE, check_foreign, asked, (name,), hers)
+        run_as(ALICE, check_foreign, msgspec.structs.replace(asked, **{name: str(shared)}), (), hers)
+        (shared / "link").symlink_to(shared)
+        os.chown(shared / "link", CAROL, CAROL, follow_symlinks=False)
+        linked = msgspec.structs.replace(asked, **{name: f"{shared}/link"})
+        assert "the user whose request names it" in outcome_as(ALICE, check_foreign, linked, (), hers).what
+        assert bool(outcome_as(ALICE, check_foreign, asked, (), own).what) == (name == "hostfile"), "hers may be a copy"
+        run_as(ALICE, partial(check_foreign, own=True), asked, (), own)
+
+
+def test_a_strangers_link_is_no_batch_script(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (script := owned(place / "private", ALICE, 0o700) / "job.sbatch").write_text("#!/bin/bash\n#SBATCH --gpus=1\n")
+    os.chown(script, ALICE, ALICE)
+    monkeypatch.setenv("RUNNER_STATE", str(owned(place / "state", ALICE, 0o700)))
+    check = partial(run_script, check=True, as_json=False)
+    check([str(script)], {}, ())  # reads Python's modules
+    for owner in (CAROL, ALICE):
+        (link := owned(place / f"of-{owner}", owner) / "job.sbatch").symlink_to(script)
+        os.chown(link, owner, owner, follow_symlinks=False)
+        outcome = outcome_as(ALICE, check, [str(link)], {}, ())
+        assert outcome.what == ("this is another user's link" if owner == CAROL else "")
 
 
 def test_a_directory_that_is_another_users_since_is_not_submitted_from_again(
@@ -867,6 +899,33 @@ def test_a_strangers_repository_above_is_not_ones_own(place: Path) -> None:
         assert (found and found.top) == top
     os.chown(work, CAROL, CAROL)
     assert run_as(ALICE, code_record.repository_of, work).top == place / "here", "all of it is that user's"
+
+
+def test_a_strangers_repository_is_read_through_no_link_of_his(place: Path) -> None:
+    (private := owned(place / "private", ALICE, 0o700) / "key").write_text(key := "a" * 40)
+    os.chown(private, ALICE, ALICE)
+
+    def record(owner: int, name: str = "") -> CodeRecord:
+        top = repository(place / f"{owner}{name.replace('/', '-')}", {"a.py": b"1\n"})
+        git(top, "update-index", "--split-index", "--assume-unchanged", "a.py")
+        for link in sorted((top / ".git").glob(name) if "*" in name else [top / ".git" / name] if name else []):
+            link.unlink(missing_ok=True)
+            link.symlink_to(private)
+        for path in (top, *top.rglob("*")):
+            os.chown(path, owner, owner, follow_symlinks=False)
+        result: CodeRecord = run_as(ALICE, partial(code_record.code_record, with_diff=False), (), top)[0]
+        return result
+
+    assert record(CAROL).dirty is False
+    for name in ("HEAD", "commondir", "config", "index", "sharedindex.*", "refs/heads/main"):
+        refused = record(CAROL, name)
+        assert "this is another user's link" in refused.problem and key not in repr(refused), name
+    assert record(ALICE, "HEAD").commit == key, "of her own each link is followed"
+    (place / f"{CAROL}/.git/objects/info/alternates").symlink_to(private)
+    for each in (place / f"{CAROL}/.git/objects").glob("??"):
+        shutil.rmtree(each)
+    broken = run_as(ALICE, partial(code_record.code_record, with_diff=False), (), place / f"{CAROL}")[0]
+    assert "git cannot read the repository" in broken.problem and key not in broken.problem
 
 
 @pytest.mark.usefixtures("state")
@@ -1776,6 +1835,8 @@ def test_what_is_a_strangers_is_reported_without_a_look_at_ones_own(place: Path,
         subprocess.run(["chown", "-R", f"{owner}:{owner}", whole, private], check=True)
         private.chmod(0o755)
         assert run_as(ALICE, one_gpu_of, Run(one.path)).settings == settings
+        what = outcome_as(ALICE, partial(expectation, one_gpu=str(one.path)), (1,)).what
+        assert ("is not read by its path: " in what) == (owner == CAROL)
 
 
 def test_git_and_sockets_are_served_where_no_one_else_renames(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

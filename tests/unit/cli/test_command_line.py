@@ -160,6 +160,20 @@ def test_a_directory_that_cannot_be_made_is_reported_with_its_variable(
         assert variable in said and place in said
 
 
+def test_a_working_directory_that_is_gone_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Call
+) -> None:
+    (gone := tmp_path / "gone").mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    for verb, code, fix in (
+        ("recipe new x", Exit.INFRASTRUCTURE, "cd to one"),
+        ("site check x.yaml", Exit.USAGE, "with /"),
+    ):
+        err = call(*verb.split(), code=code).err
+        assert fix in err and "RUNNER_TRUST" not in err
+
+
 def test_a_batch_script_takes_no_gpus_and_is_a_program_behind_dashes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Call
 ) -> None:

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -179,6 +180,28 @@ def test_a_hostile_repository_runs_nothing(tmp_path: Path, monkeypatch: pytest.M
     env = {name: value for name, value in os.environ.items() if name != "GIT_CONFIG_PARAMETERS"}
     subprocess.run(("git", "-C", top, "--work-tree=.", "diff"), env=env, capture_output=True, check=False)
     assert ran.exists(), "plain git would have run it"
+
+
+def test_nothing_of_a_repository_is_an_argument_of_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All can read the arguments of every program."""
+    top = repository(tmp_path / "r", {"a.py": b"1\n"})
+    (tmp_path / "bin").mkdir()
+    log, commit = tmp_path / "log", git(top, "rev-parse", "HEAD")
+    stand_in(tmp_path / "bin", "git", f'echo "$*" >>\'{log}\'\nexec {shutil.which("git")} "$@"')
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    now, _ = record(top)
+    assert (now.commit, reading.changed_since(commit, now)) == (commit, ())
+    assert "diff" in log.read_text() and commit not in log.read_text() and str(top) not in log.read_text()
+
+
+@pytest.mark.parametrize("flags", [(), ("--assume-unchanged", "b.py")])
+def test_a_split_index_is_read(flags: tuple[str, ...], tmp_path: Path) -> None:
+    top = repository(tmp_path / "r", {"a.py": b"1\n", "b.py": b"1\n"})
+    git(top, "update-index", "--split-index", *flags)
+    (top / "a.py").write_text("2\n")
+    git(top, "add", "a.py")
+    assert [*(top / ".git").glob("sharedindex.*")]
+    assert record(top)[0].changed == ("a.py",)
 
 
 def test_git_that_is_missing_or_silent_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -93,6 +93,8 @@ def test_what_is_missing_or_damaged_is_none(run: Run) -> None:
     run.write("plan.json", msgspec.to_builtins(PLAN) | {"gpus_per_node": "\ud800"})
     (run.path / "verdict.json").write_text(json.dumps({"outcome": "\ud800"}))
     assert (run.plan, run.verdict) == (None, None), "half a character is neither a number nor an outcome"
+    run.write("plan.json", msgspec.to_builtins(PLAN) | {"program": ["\ud800"]})
+    assert run.plan is None, "nor a part of an argument"
     for name in ("job.json", "exit.json", "ended.json", "verdict.json", "code.json", "provenance.json", "command.json"):
         (run.path / name).write_text('{"schema": [')
     (run.path / "plan.json").unlink()
