@@ -705,6 +705,31 @@ def test_a_strangers_run_shows_no_file_of_ones_own(place: Path) -> None:
     assert run_as(ALICE, read_of_records) == (b"", "", None)
 
 
+def test_a_private_file_that_was_moved_into_a_strangers_run_is_not_shown(place: Path) -> None:
+    run = Run(owned(place / "run", CAROL))
+    (run.path / "logs").mkdir()
+    script, log = (run.path / name for name in (directory.SCRIPT, "logs/rank-0.err"))
+    for path in (script, log):
+        path.write_text("of Alice alone")
+
+    def read_by_alice(mode: int, group: int) -> tuple[bytes, str, bool]:
+        for path in (script, log):
+            os.chown(path, ALICE, group)
+            path.chmod(mode)
+        call = logs.LogFile(log, 0, Run(run.path)).open
+        is_shown = not outcome_as(ALICE, lambda: call().close()).what
+        return *run_as(ALICE, lambda: (run.content(directory.SCRIPT), gather._script(run))), is_shown
+
+    text = "of Alice alone"
+    for mode, group in ((0o600, CAROL), (0o640, ALICE)):
+        assert read_by_alice(mode, group) == (b"", "", False)
+    for mode, group in ((0o644, ALICE), (0o640, CAROL)):
+        assert read_by_alice(mode, group) == (text.encode(), text, True), "its owner may read it"
+    os.chown(run.path, ALICE, ALICE)
+    run = Run(run.path)
+    assert read_by_alice(0o600, ALICE) == (text.encode(), text, True), "a run of her own"
+
+
 def test_to_prepare_a_strangers_request_again_runs_nothing_of_his(place: Path) -> None:
     asked = Request(gpus=2, directory=str(place))
     for name, path in (("site", owned(place / "sites", CAROL) / "x.yaml"), ("env_name", owned(place / "env", CAROL))):
