@@ -138,6 +138,13 @@ def way_out(directory: Path, whose: str) -> str:
     )
 
 
+def closing(directory: str | Path) -> str:
+    """The fix where programs would run what is in a directory that all may write to: what they left runs later, too."""
+    place = shlex.quote(str(directory))
+    own = f"start it in a directory of your own; or close this one: chmod go-w {place}"
+    return f"{own}; then look at what others have left in it: find {place} ! -user $USER"
+
+
 def of_file(path: Path) -> tuple[str, str]:
     """Whose place a file is in, for the end of a message, and the end of a fix, where it ``may_be_strangers``."""
     with suppress(OSError, RuntimeError):
@@ -190,6 +197,25 @@ def is_strangers_link(path: Path) -> bool:
     with suppress(OSError):
         return path.is_symlink() and not is_trusted(owner_of(status_of(path, follow=False)))
     return True
+
+
+def left_by(path: Path) -> str:
+    """Whose it is, in words, where another user has put it into a directory of this one, and could not now: that was
+    open to all then. Else empty, as where it may be root's, in a container of an ordinary user.
+    """
+    import pwd
+
+    login = os.getegid()
+    with suppress(KeyError):
+        login = pwd.getpwuid(os.geteuid()).pw_gid
+    with suppress(OSError, RuntimeError, ValueError):
+        if looked_at := _looked_at(path.parent.resolve() / path.name):
+            status, above = looked_at
+            is_shared = above.st_mode & stat.S_IWGRP and (above.st_gid != login or login in _trusted()[2])
+            is_own = owner_of(above) == os.geteuid() and not is_shared
+            if is_own and not is_trusted(user := owner_of(status)) and user != unmapped_user():
+                return f"user {user}'s" if user != _NO_USER else _LEFT
+    return ""
 
 
 def is_open(path: Path) -> bool:

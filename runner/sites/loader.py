@@ -270,7 +270,7 @@ def _check(site: Site, path: Path) -> None:
 
 def kept_path(name: str) -> Path:
     """Where the file of a detected site is kept under that name; it may not exist."""
-    return paths.state_dir() / "sites" / f"{name}.yaml"
+    return paths.state(f"sites/{name}.yaml")
 
 
 def keep_site(name: str, text: str) -> None:

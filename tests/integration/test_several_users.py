@@ -56,7 +56,7 @@ from runner.images.store import integrity, owners, store, stored_image
 from runner.images.store.store import Limits
 from runner.images.store.stored_image import StoredImage
 from runner.images.writable_root import tree_image
-from runner.jobs import campaign, code_record, creation, directory, logs, lookup, mirror, scripts, states
+from runner.jobs import campaign, code_record, creation, directory, logs, lookup, mirror, scripts, seals, states
 from runner.jobs import collect as collected
 from runner.jobs.cost import last_sign_s
 from runner.jobs.creation import check_place
@@ -1167,6 +1167,46 @@ def test_no_cache_that_others_may_write_to_is_used(place: Path, monkeypatch: pyt
     monkeypatch.setenv("RUNNER_CACHE", str(owned(place / "shared", 0, 0o1777) / "cache/x"))
     run_as(ALICE, blobs.directory)
     assert run_as(ALICE, ownership.is_private, place / "shared/cache/x"), "no other user can make it from here on"
+
+
+def test_what_others_left_in_ones_own_directories_is_not_used_once_these_are_closed(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = owned(place / "home", ALICE)
+    for name in ("RUNNER_STATE", "RUNNER_CACHE", "RUNNER_CONFIG", "RUNNER_STORE", "XDG_CONFIG_DIRS"):
+        monkeypatch.delenv(name, raising=False)
+    for name, below in (("STATE", ".local/state"), ("CACHE", ".cache"), ("CONFIG", ".config")):
+        monkeypatch.setenv(f"XDG_{name}_HOME", str(home / below))
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("RUNNER_TRUST", f"@{GROUP}")
+    calls: dict[str, Callable[[], object]] = {
+        ".local/state/gpu-runner/verdict.key": lambda: seals.seal("x"),
+        ".local/state/gpu-runner/runs": directory.index,
+        ".cache/gpu-runner/images": store.directory,
+        ".config/gpu-runner/config.yaml": read_config,
+        ".config/gpu-runner/sites/mine.yaml": lambda: read_site("mine"),
+    }
+    for name, call in calls.items():
+        at = home / name
+        at.parent.mkdir(parents=True, exist_ok=True)
+        own = home.joinpath(*Path(name).parts[: name.split("/").index("gpu-runner") + 1])
+        subprocess.run(["chown", "-R", f"{ALICE}:{ALICE}", home], check=True)
+        at.write_text("name: mine\nextends: local\n" if "sites" in name else "{}\n")
+        for whose, group, mode, groups, is_refused in (
+            (CAROL, CAROL, 0o755, (), True),
+            (CAROL, GROUP, 0o755, (GROUP,), True),
+            (CAROL, GROUP, 0o2775, (GROUP,), False),  # a project's: others of it may write there now
+            (0, 0, 0o755, (), False),
+            (ALICE, ALICE, 0o755, (), False),
+        ):
+            os.chown(at, whose, group)
+            for above in {own, at.parent}:
+                os.chown(above, ALICE, group if mode == 0o2775 else ALICE)
+                above.chmod(mode)
+            outcome = outcome_as(ALICE, call, groups=groups)
+            is_said = outcome.what.startswith(f"this is user {CAROL}'s") and f"mv {at} {at}.not-mine" in outcome.fix
+            assert (is_said, bool(outcome.what)) == (is_refused,) * 2, (name, whose, mode, outcome)
+        at.unlink()
 
 
 def test_no_list_of_runs_and_no_settings_of_a_stranger_are_used(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
