@@ -94,7 +94,7 @@ def open_to(status: os.stat_result, place: Path) -> str:
     """Whom a place is open to where ``others_may_write``, in words."""
     if status.st_mode & stat.S_IWOTH:
         with suppress(OSError):
-            if stat.S_ISDIR(status.st_mode) and not place.lstat().st_mode & stat.S_IWOTH:
+            if not place.stat().st_mode & stat.S_IWOTH:
                 return "everybody's to write to, by a group of its ACL"
         return "everybody's to write to"
     import grp
@@ -234,7 +234,7 @@ def status_of(place: Path | int, *, follow: bool = True) -> os.stat_result:
     with suppress(OSError, ValueError, IndexError):
         _look_at_mount(place, status)
     # Of an ACL the mode's group has the mask: what anybody it names may do at most.
-    if stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_IWGRP:
+    if status.st_mode & stat.S_IWGRP and not stat.S_ISLNK(status.st_mode):
         with suppress(OSError):
             entries = struct.iter_unpack("<HHI", os.getxattr(place, "system.posix_acl_access")[4:])
             if any(tag == _GROUP and may & 0o2 and _is_of_others(group, status) for tag, may, group in entries):

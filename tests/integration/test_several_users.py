@@ -1470,6 +1470,11 @@ def test_ones_own_is_open_to_a_group_of_its_acl_that_one_is_not_in(
     monkeypatch.setattr(grp, "getgrgid", lambda number: SimpleNamespace(gr_name="alice" if number == ALICE else "x"))
     whose = "" if trusted else "everybody's to write to, by a group of its ACL (no sticky bit)"
     assert run_as(ALICE, ownership.exchangeable_by, home, groups=(GROUP,)) == whose
+    (file := owned(place / "sites", ALICE) / "ours.yaml").write_text("name: ours\nextends: local\n")
+    os.chown(file, ALICE, ALICE)
+    os.setxattr(file, "system.posix_acl_access", acl)
+    what = outcome_as(ALICE, read_site, str(file), groups=(GROUP,)).what
+    assert what == (f"this file is {whose.removesuffix(" (no sticky bit)")}, and it says what runs as you" if whose else "")
     shells = (f'. {LEFTOVERS} && is_own "$HOME"', (SHELL / "cli/remote.sh").read_text())
     for text in shells if shutil.which("getfacl") else ():
         member = [*become(ALICE, groups=(GROUP,)), "bash", "-c", text, "bash", "none"]
