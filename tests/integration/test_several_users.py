@@ -1757,6 +1757,20 @@ def test_a_strangers_recipe_is_named_by_its_path(place: Path, monkeypatch: pytes
     assert not list(folder.iterdir())
 
 
+def test_no_strangers_site_names_a_program_that_lists_values(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    site = owned(place / "sites", 0) / "ours.yaml"
+    for text, owner, trust, program in (
+        ("published: mine\n", CAROL, "", ""),
+        ("published: mine\n", CAROL, str(CAROL), "mine"),
+        ("published: mine\n", ALICE, "", "mine"),
+        ("", CAROL, "", "showappl"),
+    ):
+        site.write_text(f"name: ours\nextends: neuron\n{text}")
+        os.chown(site, owner, owner)
+        monkeypatch.setenv("RUNNER_TRUST", trust)
+        assert run_as(ALICE, lambda: read_site(str(site)).published) == program
+
+
 def test_no_yaml_and_no_environment_is_read_through_a_strangers_link(place: Path) -> None:
     private, hers = owned(place / "private", ALICE, 0o700), owned(place / "carols", CAROL)
     (private / "site.yaml").write_text("name: mine\nextends: local\ndescription: of Alice alone\n")
