@@ -183,11 +183,11 @@ class Folder:
         """As ``open_below``; of a stranger's directory none of another user that its owner may not read: who may write
         to where it was can have moved it there. Raises UnusableFileError: it is one.
         """
-        file, mode = _open_below(self._enter(), name, self.path / name), stat.S_IROTH
-        if self._first and not ownership.is_trusted(whose := ownership.owner_of(self._first)):
-            status = ownership.status_of(file.fileno())
-            mode |= stat.S_IRGRP if status.st_gid == self._first.st_gid else 0
-            if ownership.owner_of(status) != whose and not status.st_mode & mode:
+        file = _open_below(self._enter(), name, self.path / name)
+        status, above = ownership.status_of(file.fileno()), self._first
+        if above and ownership.owner_of(status) != (whose := ownership.owner_of(above)):
+            mode = stat.S_IROTH | (stat.S_IRGRP if status.st_gid == above.st_gid else 0)
+            if not status.st_mode & mode and not ownership.is_trusted(whose):
                 file.close()
                 raise UnusableFileError(errno.EINVAL, "moved there from another user's files", str(self.path / name))
         return file
