@@ -10,6 +10,7 @@ from typing import get_args
 
 from runner.checks.registry import Case, rule
 from runner.core.invocation import PROGRAM
+from runner.core.ownership import closing
 from runner.core.text import counted
 from runner.model.backends import RUNTIMES, SCHEDULERS
 from runner.model.plan import Finding, Plan, Starter
@@ -50,8 +51,7 @@ def _program(case: Case) -> Iterator[Finding]:
         yield Finding("program-not-startable", "refuse", case.observed.program_problem, case.observed.program_fix)
     if place := case.observed.open_directory:
         what = f"the program starts in {place}, or lies there, where all may write: modules of others would run as you"
-        fix = f"start it in a directory of your own, or close this one: chmod go-w {shlex.quote(place)}"
-        yield Finding("open-directory", "refuse", what, fix)
+        yield Finding("open-directory", "refuse", what, closing(place))
     if place := case.observed.own_disk:
         what = (
             f"{place} lies on this machine's own disk, where all may write: on the job's nodes it may be another user's"

@@ -180,8 +180,17 @@ class Folder:
         return self._first is not None and os.path.samestat(now, self._first)
 
     def open(self, name: str) -> BinaryIO:
-        """As ``open_below``."""
-        return _open_below(self._enter(), name, self.path / name)
+        """As ``open_below``; of a stranger's directory none of another user that its owner may not read: who may write
+        to where it was can have moved it there. Raises UnusableFileError: it is one.
+        """
+        file = _open_below(self._enter(), name, self.path / name)
+        status, above = ownership.status_of(file.fileno()), self._first
+        if above and ownership.owner_of(status) != (whose := ownership.owner_of(above)):
+            mode = stat.S_IROTH | (stat.S_IRGRP if status.st_gid == above.st_gid else 0)
+            if not status.st_mode & mode and not ownership.is_trusted(whose):
+                file.close()
+                raise UnusableFileError(errno.EINVAL, "moved there from another user's files", str(self.path / name))
+        return file
 
     def content_of(self, name: str, most: int = 1 << 28) -> bytes:
         """As ``read_bytes``."""

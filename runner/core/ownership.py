@@ -94,7 +94,7 @@ def open_to(status: os.stat_result, place: Path) -> str:
     """Whom a place is open to where ``others_may_write``, in words."""
     if status.st_mode & stat.S_IWOTH:
         with suppress(OSError):
-            if stat.S_ISDIR(status.st_mode) and not place.lstat().st_mode & stat.S_IWOTH:
+            if not place.stat().st_mode & stat.S_IWOTH:
                 return "everybody's to write to, by a group of its ACL"
         return "everybody's to write to"
     import grp
@@ -136,6 +136,13 @@ def way_out(directory: Path, whose: str) -> str:
         if whose.endswith("(no sticky bit)")
         else "a directory in it will do"
     )
+
+
+def closing(directory: str | Path) -> str:
+    """The fix where programs would run what is in a directory that all may write to: what they left runs later, too."""
+    place = shlex.quote(str(directory))
+    own = f"start it in a directory of your own; or close this one: chmod go-w {place}"
+    return f"{own}; then look at what others have left in it: find {place} ! -user $USER"
 
 
 def of_file(path: Path) -> tuple[str, str]:
@@ -192,6 +199,25 @@ def is_strangers_link(path: Path) -> bool:
     return True
 
 
+def left_by(path: Path) -> str:
+    """Whose it is, in words, where another user has put it into a directory of this one, and could not now: that was
+    open to all then. Else empty, as where it may be root's, in a container of an ordinary user.
+    """
+    import pwd
+
+    login = os.getegid()
+    with suppress(KeyError):
+        login = pwd.getpwuid(os.geteuid()).pw_gid
+    with suppress(OSError, RuntimeError, ValueError):
+        if looked_at := _looked_at(path.parent.resolve() / path.name):
+            status, above = looked_at
+            is_shared = above.st_mode & stat.S_IWGRP and (above.st_gid != login or login in _trusted()[2])
+            is_own = owner_of(above) == os.geteuid() and not is_shared
+            if is_own and not is_trusted(user := owner_of(status)) and user != unmapped_user():
+                return f"user {user}'s" if user != _NO_USER else _LEFT
+    return ""
+
+
 def is_open(path: Path) -> bool:
     """Whether it is a directory that all may write to."""
     with suppress(OSError):
@@ -208,7 +234,7 @@ def status_of(place: Path | int, *, follow: bool = True) -> os.stat_result:
     with suppress(OSError, ValueError, IndexError):
         _look_at_mount(place, status)
     # Of an ACL the mode's group has the mask: what anybody it names may do at most.
-    if stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_IWGRP:
+    if status.st_mode & stat.S_IWGRP and not stat.S_ISLNK(status.st_mode):
         with suppress(OSError):
             entries = struct.iter_unpack("<HHI", os.getxattr(place, "system.posix_acl_access")[4:])
             if any(tag == _GROUP and may & 0o2 and _is_of_others(group, status) for tag, may, group in entries):

@@ -41,12 +41,19 @@ def state_dir() -> Path:
     return directory
 
 
+def state(name: str) -> Path:
+    """What has that name there; it may not exist yet. Raises RefusedError: as ``cache``."""
+    return _content(state_dir(), name)
+
+
 def config_file() -> Path:
-    """The user's own settings. ``RUNNER_CONFIG`` overrides ``~/.config/gpu-runner/config.yaml``."""
+    """The user's own settings. ``RUNNER_CONFIG`` overrides ``~/.config/gpu-runner/config.yaml``. Raises RefusedError:
+    another user has left that there.
+    """
     if override := whole("RUNNER_CONFIG"):
         # Who reads it asks again, so that it may come later. Path.exists raises where a directory above is closed.
         return check_settings(Path(override)) if os.path.exists(override) else Path(override)  # noqa: PTH110
-    return _directory("", "XDG_CONFIG_HOME", ".config") / "config.yaml"
+    return _content(_directory("", "XDG_CONFIG_HOME", ".config"), "config.yaml")
 
 
 def config_files() -> tuple[Path, ...]:
@@ -70,10 +77,15 @@ def config_files() -> tuple[Path, ...]:
 
 def configured(name: str) -> tuple[Path, ...]:
     """What is beside the settings under that name, such as ``sites/*.yaml``, the user's first; nothing of others beside
-    a file that RUNNER_CONFIG names.
+    a file that RUNNER_CONFIG names. Raises RefusedError: as ``config_files``; another user has left it in the user's
+    directory.
     """
     named = config_file() if os.environ.get("RUNNER_CONFIG") else None
-    beside = ((each, found) for each in config_files() for found in sorted(each.parent.glob(name)))
+    beside = [(each, found) for each in config_files() for found in sorted(each.parent.glob(name))]
+    own = _directory("", "XDG_CONFIG_HOME", ".config")
+    for each, found in beside:
+        if each.parent == own and each != named:
+            _content(own, str(found.relative_to(own)))
     return tuple(at for each, at in beside if each != named or not ownership.exchangeable_by(at, used=True))
 
 
@@ -157,12 +169,29 @@ CACHES = frozenset(
 
 def cache(name: str) -> Path:
     """The directory of that name in the cache directory; it may not exist yet. Raises RefusedError: others may write to
-    the cache directory, or exchange it.
+    the cache directory, or exchange it, or another user has left that there.
     """
     assert name in CACHES, name
     directory = cache_dir()
     _check_cache(directory)
-    return directory / name
+    return _content(directory, name)
+
+
+def _content(own: Path, name: str) -> Path:
+    """A path below a directory of this user's. Raises RefusedError: another one has left it, or a directory on the way,
+    there before that was closed, as ``_check_found`` asks.
+    """
+    _check_content(own, name, os.geteuid())
+    return own / name
+
+
+@lru_cache
+def _check_content(own: Path, name: str, _user: int) -> None:
+    for at in reversed((own / name, *(own / name).parents[: len(Path(name).parts) - 1])):
+        if whose := ownership.left_by(at):
+            what = f"this is {whose}, who could put it into your directory, as that was open to others"
+            fix = f"give it another name: mv {shlex.quote(str(at))} {shlex.quote(f'{at}.not-mine')}"
+            raise RefusedError(what, where=str(at), fix=f"{fix}; {ownership.way_out(at, whose)}")
 
 
 def check_output(path: Path, *, new: bool = False) -> None:
@@ -215,7 +244,10 @@ def _check_found(directory: Path, _user: int, what: str, variable: str, *, new: 
         if not whose and ownership.is_open(directory):
             whose = ownership.open_to(ownership.status_of(directory), directory)
     if whose:
-        fix = f"set {variable} to one of your own; {ownership.way_out(directory, whose)}"
+        way_out = ownership.way_out(directory, whose)
+        if whose.startswith("everybody's"):  # with the sticky bit others may still put things there
+            way_out = f"or its owner closes it: chmod go-w {shlex.quote(str(directory))}"
+        fix = f"set {variable} to one of your own; {way_out}"
         raise RefusedError(f"{what} is {whose}: what is there could be another user's", where=str(directory), fix=fix)
 
 

@@ -669,4 +669,4 @@ def is_own(path: Path) -> bool:
 
 def index() -> Path:
     """Links from run ids to run directories: an id is enough from any working directory."""
-    return paths.state_dir() / "runs"
+    return paths.state("runs")

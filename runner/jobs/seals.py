@@ -24,12 +24,12 @@ def seal(text: str) -> str:
 
 def judgements() -> Path:
     """What runs were made of when they were first judged, a file for each; and the last line of each study's log."""
-    return paths.state_dir() / "judged"
+    return paths.state("judged")
 
 
 def orders() -> Path:
     """The hashes of each run's plan, request, command line and submission, as they were written; a file for each."""
-    return paths.state_dir() / "orders"
+    return paths.state("orders")
 
 
 def note_order(run_id: str, name: str, content: bytes) -> None:
@@ -70,7 +70,7 @@ def keep_judgement(name: str, text: str) -> None:
 
 def _key() -> Path:
     """A secret of this user, by which is known what was written here."""
-    return paths.state_dir() / "verdict.key"
+    return paths.state("verdict.key")
 
 
 def make_key() -> None:

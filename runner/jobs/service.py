@@ -81,8 +81,9 @@ def check_kernels(directory: Path) -> None:
     whose, is_open = ownership.exchangeable_by(directory, used=True), ownership.is_open(directory)
     if whose or is_open:
         what = f"kernels would run modules of others there ({whose or 'all may write to it'})"
-        closed = f"or close it: chmod o-w {shlex.quote(str(directory))}"
-        fix = f"start it in a directory of your own; {closed if is_open else ownership.way_out(directory, whose)}"
+        fix = f"start it in a directory of your own; {ownership.way_out(directory, whose)}"
+        if is_open:
+            fix = ownership.closing(directory)
         raise UsageError(what, where=str(directory), fix=fix)
 
 

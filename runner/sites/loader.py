@@ -148,6 +148,9 @@ def site_of(documents: Sequence[Document]) -> Site:
     for document in reversed(documents[:-1]):
         merged = _over(document, merged)
     site = _typed(merged)
+    its = next((each for each in documents if ("published",) in each.marks), documents[0])
+    if Path(its.name).parent != _FILES and its.owner is not None and not ownership.is_trusted(its.owner):
+        site = msgspec.structs.replace(site, published="")  # a stranger's file starts no program of this user's PATH
     if SCHEDULERS[site.scheduler].nodes == "this-machine" and site.node == NO_NODE:
         site = fit_to_machine(site, this_machine())
     for name, ranks in site.ssh.hosts.items():
@@ -270,7 +273,7 @@ def _check(site: Site, path: Path) -> None:
 
 def kept_path(name: str) -> Path:
     """Where the file of a detected site is kept under that name; it may not exist."""
-    return paths.state_dir() / "sites" / f"{name}.yaml"
+    return paths.state(f"sites/{name}.yaml")
 
 
 def keep_site(name: str, text: str) -> None:

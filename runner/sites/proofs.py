@@ -104,7 +104,7 @@ class Proven:
 
 def user_records() -> Path:
     """Where ``prove`` keeps the records of this user."""
-    return paths.state_dir() / "proofs"
+    return paths.state("proofs")
 
 
 def read_records(directories: Iterable[Path] | None = None) -> dict[str, ProofRecord | None]:

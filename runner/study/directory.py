@@ -183,7 +183,7 @@ def name_of(study_id: str) -> str:
 
 def index() -> Path:
     """Links from ids of studies to their directories."""
-    return paths.state_dir() / "studies"
+    return paths.state("studies")
 
 
 def ids(file: str = STUDY) -> tuple[str, ...]:

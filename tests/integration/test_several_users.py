@@ -56,7 +56,7 @@ from runner.images.store import integrity, owners, store, stored_image
 from runner.images.store.store import Limits
 from runner.images.store.stored_image import StoredImage
 from runner.images.writable_root import tree_image
-from runner.jobs import campaign, code_record, creation, directory, logs, lookup, mirror, scripts, states
+from runner.jobs import campaign, code_record, creation, directory, logs, lookup, mirror, scripts, seals, states
 from runner.jobs import collect as collected
 from runner.jobs.cost import last_sign_s
 from runner.jobs.creation import check_place
@@ -707,6 +707,31 @@ def test_a_strangers_run_shows_no_file_of_ones_own(place: Path) -> None:
     assert run_as(ALICE, read_of_records) == (b"", "", None)
 
 
+def test_a_private_file_that_was_moved_into_a_strangers_run_is_not_shown(place: Path) -> None:
+    run = Run(owned(place / "run", CAROL))
+    (run.path / "logs").mkdir()
+    script, log = (run.path / name for name in (directory.SCRIPT, "logs/rank-0.err"))
+    for path in (script, log):
+        path.write_text("of Alice alone")
+
+    def read_by_alice(mode: int, group: int) -> tuple[bytes, str, bool]:
+        for path in (script, log):
+            os.chown(path, ALICE, group)
+            path.chmod(mode)
+        call = logs.LogFile(log, 0, Run(run.path)).open
+        is_shown = not outcome_as(ALICE, lambda: call().close()).what
+        return *run_as(ALICE, lambda: (run.content(directory.SCRIPT), gather._script(run))), is_shown
+
+    text = "of Alice alone"
+    for mode, group in ((0o600, CAROL), (0o640, ALICE)):
+        assert read_by_alice(mode, group) == (b"", "", False)
+    for mode, group in ((0o644, ALICE), (0o640, CAROL)):
+        assert read_by_alice(mode, group) == (text.encode(), text, True), "its owner may read it"
+    os.chown(run.path, ALICE, ALICE)
+    run = Run(run.path)
+    assert read_by_alice(0o600, ALICE) == (text.encode(), text, True), "a run of her own"
+
+
 def test_to_prepare_a_strangers_request_again_runs_nothing_of_his(place: Path) -> None:
     asked, hers = Request(gpus=2, directory=str(place)), Run(owned(place / "run", CAROL))
     for name, path in (("site", owned(place / "sites", CAROL) / "x.yaml"), ("env_name", owned(place / "env", CAROL))):
@@ -1194,13 +1219,55 @@ def test_no_cache_that_others_may_write_to_is_used(place: Path, monkeypatch: pyt
         monkeypatch.setenv("RUNNER_CACHE", str(owned(place / f"cache-{owner}-{mode}", owner, mode)))
         for call in (blobs.directory, location, wheels.shelf):
             arguments = ("22.05",) if call is location else ()
-            assert f"the cache directory is {whose}" in outcome_as(ALICE, call, *arguments).what
+            outcome = outcome_as(ALICE, call, *arguments)
+            assert f"the cache directory is {whose}" in outcome.what
+            assert ("chmod go-w" in outcome.fix) == (whose != "user"), outcome.fix
     monkeypatch.setenv("RUNNER_CACHE", str(place / "cache-61002-none/x"))
     owned(place / "cache-61002-none", CAROL, 0o777)
     assert "the cache directory is below" in outcome_as(ALICE, blobs.directory).what, "where it would be made"
     monkeypatch.setenv("RUNNER_CACHE", str(owned(place / "shared", 0, 0o1777) / "cache/x"))
     run_as(ALICE, blobs.directory)
     assert run_as(ALICE, ownership.is_private, place / "shared/cache/x"), "no other user can make it from here on"
+
+
+def test_what_others_left_in_ones_own_directories_is_not_used_once_these_are_closed(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = owned(place / "home", ALICE)
+    for name in ("RUNNER_STATE", "RUNNER_CACHE", "RUNNER_CONFIG", "RUNNER_STORE", "XDG_CONFIG_DIRS"):
+        monkeypatch.delenv(name, raising=False)
+    for name, below in (("STATE", ".local/state"), ("CACHE", ".cache"), ("CONFIG", ".config")):
+        monkeypatch.setenv(f"XDG_{name}_HOME", str(home / below))
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("RUNNER_TRUST", f"@{GROUP}")
+    calls: dict[str, Callable[[], object]] = {
+        ".local/state/gpu-runner/verdict.key": lambda: seals.seal("x"),
+        ".local/state/gpu-runner/runs": directory.index,
+        ".cache/gpu-runner/images": store.directory,
+        ".config/gpu-runner/config.yaml": read_config,
+        ".config/gpu-runner/sites/mine.yaml": lambda: read_site("mine"),
+    }
+    for name, call in calls.items():
+        at = home / name
+        at.parent.mkdir(parents=True, exist_ok=True)
+        own = home.joinpath(*Path(name).parts[: name.split("/").index("gpu-runner") + 1])
+        subprocess.run(["chown", "-R", f"{ALICE}:{ALICE}", home], check=True)
+        at.write_text("name: mine\nextends: local\n" if "sites" in name else "{}\n")
+        for whose, group, mode, groups, is_refused in (
+            (CAROL, CAROL, 0o755, (), True),
+            (CAROL, GROUP, 0o755, (GROUP,), True),
+            (CAROL, GROUP, 0o2775, (GROUP,), False),  # a project's: others of it may write there now
+            (0, 0, 0o755, (), False),
+            (ALICE, ALICE, 0o755, (), False),
+        ):
+            os.chown(at, whose, group)
+            for above in {own, at.parent}:
+                os.chown(above, ALICE, group if mode == 0o2775 else ALICE)
+                above.chmod(mode)
+            outcome = outcome_as(ALICE, call, groups=groups)
+            is_said = outcome.what.startswith(f"this is user {CAROL}'s") and f"mv {at} {at}.not-mine" in outcome.fix
+            assert (is_said, bool(outcome.what)) == (is_refused,) * 2, (name, whose, mode, outcome)
+        at.unlink()
 
 
 def test_no_list_of_runs_and_no_settings_of_a_stranger_are_used(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1464,6 +1531,11 @@ def test_ones_own_is_open_to_a_group_of_its_acl_that_one_is_not_in(
     monkeypatch.setattr(grp, "getgrgid", lambda number: SimpleNamespace(gr_name="alice" if number == ALICE else "x"))
     whose = "" if trusted else "everybody's to write to, by a group of its ACL (no sticky bit)"
     assert run_as(ALICE, ownership.exchangeable_by, home, groups=(GROUP,)) == whose
+    (file := owned(place / "sites", ALICE) / "ours.yaml").write_text("name: ours\nextends: local\n")
+    os.chown(file, ALICE, ALICE)
+    os.setxattr(file, "system.posix_acl_access", acl)
+    what = outcome_as(ALICE, read_site, str(file), groups=(GROUP,)).what
+    assert what == (f"this file is {whose[: whose.index(' (no')]}, and it says what runs as you" if whose else "")
     shells = (f'. {LEFTOVERS} && is_own "$HOME"', (SHELL / "cli/remote.sh").read_text())
     for text in shells if shutil.which("getfacl") else ():
         member = [*become(ALICE, groups=(GROUP,)), "bash", "-c", text, "bash", "none"]
@@ -1742,6 +1814,20 @@ def test_a_strangers_recipe_is_named_by_its_path(place: Path, monkeypatch: pytes
     folder, new = owned(place / "folder", CAROL, 0o777), new_recipe("mine", ("python", "train.py"), place / "work")
     assert "the folder is user" in outcome_as(ALICE, write_recipe, new, folder, place / "work").what
     assert not list(folder.iterdir())
+
+
+def test_no_strangers_site_names_a_program_that_lists_values(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    site = owned(place / "sites", 0) / "ours.yaml"
+    for text, owner, trust, program in (
+        ("published: mine\n", CAROL, "", ""),
+        ("published: mine\n", CAROL, str(CAROL), "mine"),
+        ("published: mine\n", ALICE, "", "mine"),
+        ("", CAROL, "", "showappl"),
+    ):
+        site.write_text(f"name: ours\nextends: neuron\n{text}")
+        os.chown(site, owner, owner)
+        monkeypatch.setenv("RUNNER_TRUST", trust)
+        assert run_as(ALICE, lambda: read_site(str(site)).published) == program
 
 
 def test_no_yaml_and_no_environment_is_read_through_a_strangers_link(place: Path) -> None:

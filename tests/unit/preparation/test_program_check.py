@@ -49,8 +49,9 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_no_program_starts_where_all_may_write(directory: Path) -> None:
     directory.chmod(0o1777)
-    ((what, _),) = codes(prepared(directory, "python3", "run.py"), "open-directory")
+    ((what, fix),) = codes(prepared(directory, "python3", "run.py"), "open-directory")
     assert f"starts in {directory}" in what
+    assert f"chmod go-w {directory}; then look at what others have left in it: find {directory} ! -user $USER" in fix
     directory.chmod(0o755)
     assert not codes(prepared(directory, "python3", "run.py"), "open-directory")
 
