@@ -47,7 +47,8 @@ class Observed:
         login_node: why this machine, which would run the job, looks like a cluster's login node.
         environment_problem, environment_fix: what a program without a container lacks here.
         program_problem, program_fix: why the user's program cannot be started.
-        open_directory: that the program starts in, or has scripts in, where all may write.
+        directory_problem, directory_fix: why others' files could run, by a directory that the program starts in, or has
+            scripts in.
         own_disk: what the job uses on other machines by its path, and lies on this one's own disk, below a directory
             where all may write.
         modules: that this shell has loaded, for a job that starts on other machines without a container.
@@ -79,7 +80,8 @@ class Observed:
     environment_fix: str = ""
     program_problem: str = ""
     program_fix: str = ""
-    open_directory: str = ""
+    directory_problem: str = ""
+    directory_fix: str = ""
     own_disk: str = ""
     modules: tuple[str, ...] = ()
     plugin_problem: str = ""

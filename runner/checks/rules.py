@@ -48,10 +48,8 @@ def _environment(case: Case) -> Iterator[Finding]:
 def _program(case: Case) -> Iterator[Finding]:
     if case.observed.program_problem:
         yield Finding("program-not-startable", "refuse", case.observed.program_problem, case.observed.program_fix)
-    if place := case.observed.open_directory:
-        what = f"the program starts in {place}, or lies there, where all may write: modules of others would run as you"
-        fix = f"start it in a directory of your own, or close this one: chmod go-w {shlex.quote(place)}"
-        yield Finding("open-directory", "refuse", what, fix)
+    if case.observed.directory_problem:
+        yield Finding("open-directory", "refuse", case.observed.directory_problem, case.observed.directory_fix)
     if place := case.observed.own_disk:
         what = (
             f"{place} lies on this machine's own disk, where all may write: on the job's nodes it may be another user's"

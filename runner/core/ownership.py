@@ -65,6 +65,14 @@ def led_by(directory: Path, owner: int) -> str:
     return next(strangers, "")
 
 
+def beside_its_owner(path: Path) -> str:
+    """As ``exchangeable_by`` of what is there, by another one than its owner; empty where it has left."""
+    with suppress(OSError):
+        owner = str(owner_of(status_of(path)))
+        return next((each for each in _exchangers(path, used=True) if user_of(each) != owner), "")
+    return ""
+
+
 def _exchangers(directory: Path, *, new: bool = False, used: bool = False) -> Iterator[str]:
     try:
         real = directory.resolve()

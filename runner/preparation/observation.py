@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import sys
 import time
 from collections.abc import Iterable, Sequence
@@ -83,6 +84,7 @@ def observe(
         *of_setup,
         *(Path(each) for name, value in request.env if name in paths.CODE for each in paths.within(value or "")),
     ]
+    directory_problem, directory_fix = _directory_problem(of_program, is_users=request.starts_in is not None)
     own_home = os.path.normpath(home().absolute())
     application = user_site.personal.application or site.applications.get("default", "")
     links_left_out: tuple[str, ...] = ()
@@ -103,7 +105,8 @@ def observe(
         environment_fix=fix,
         program_problem=unstarted,
         program_fix=start_fix,
-        open_directory=next((str(each) for each in of_program if ownership.is_open(each)), ""),
+        directory_problem=directory_problem,
+        directory_fix=directory_fix,
         own_disk=_own_disk(site, used),
         modules=() if on_this_machine or facts.is_container else _modules_of_shell(),
         plugin_problem=plugin_problem,
@@ -149,6 +152,21 @@ def _of_program(start: Path | None, program: Sequence[str]) -> tuple[Path, ...]:
         return ()
     scripts = (start / word for word in program if word.endswith((".py", ".sh")))
     return tuple(dict.fromkeys((start, *(each.parent for each in scripts if each.is_file()))))
+
+
+def _directory_problem(places: Iterable[Path], *, is_users: bool) -> tuple[str, str]:
+    """Why others' files could run from where a program starts or lies, and the fix; of a recipe's place its loader asks
+    who could exchange it.
+    """
+    for place in places:
+        what, fix = f"the program starts in {place}, or lies there", "start it in a directory of your own"
+        if ownership.is_open(place):
+            close = f"or close this one: chmod go-w {shlex.quote(str(place))}"
+            return f"{what}, where all may write: modules of others would run as you", f"{fix}, {close}"
+        if is_users and (whose := ownership.beside_its_owner(place)):
+            what = f"{what}, which is {whose}: while the job waits, another user could exchange it"
+            return what, f"{fix}; {ownership.way_out(place, whose)}"
+    return "", ""
 
 
 def named_paths(program: Sequence[str]) -> tuple[str, ...]:

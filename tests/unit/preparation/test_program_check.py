@@ -55,6 +55,24 @@ def test_no_program_starts_where_all_may_write(directory: Path) -> None:
     assert not codes(prepared(directory, "python3", "run.py"), "open-directory")
 
 
+def test_no_program_starts_where_another_user_could_exchange_its_directory(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the job waits; not where only its own owner can, as below a directory of all with the sticky bit."""
+    (own := directory / "scratch/own").mkdir(0o700, parents=True)
+    shutil.copy("run.py", own)
+    runs = {"runs": str(directory / "runs")}
+    for mode, is_refused in ((0o777, True), (0o1777, False), (0o755, False)):
+        own.parent.chmod(mode)
+        for start, script in ((own, "run.py"), (directory, f"{own}/run.py")):
+            monkeypatch.chdir(start)
+            refused = codes(prepared(directory, "python3", script, **runs), "open-directory")
+            assert bool(refused) == is_refused, (mode, start)
+            for what, fix in refused:
+                assert f"{own}, or lies there, which is below {own.parent}, which is everybody's" in what
+                assert fix.endswith(f"chmod +t {own.parent}")
+
+
 def test_what_other_machines_find_by_its_path_is_not_on_this_ones_own_disk(
     directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
