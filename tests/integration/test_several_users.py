@@ -67,6 +67,7 @@ from runner.jobs.service import check_kernels
 from runner.model.image import INPUTS_LABEL, Environment, ImageFacts, Setup
 from runner.model.job import CommandLine, JobState, SchedulerRecord, Submitted, Sweep
 from runner.model.request import Request
+from runner.preparation.choices import pin
 from runner.preparation.environment import prepare_environment
 from runner.preparation.job import prepare
 from runner.preparation.new_recipe import new_recipe, write_recipe
@@ -83,7 +84,7 @@ from tests.support.ordinary_user import probe
 from tests.support.package_directories import collected as collected_packages
 from tests.support.reports import measured_run, whole_study
 from tests.support.shell_files import library, stand_in
-from tests.support.squashfs import published
+from tests.support.squashfs import SUPERBLOCK, published
 from tests.support.studies import left_run, on_disk, study
 from tests.support.users import ALICE, AS_ROOT, BOB, CAROL, GROUP, become, killed_as, open_directory, outcome_as, run_as
 
@@ -323,6 +324,21 @@ def test_where_only_owners_replace_each_user_has_names_of_his_own(place: Path) -
     for each, inode, mtime in before:
         assert each.stat().st_ino == inode
         assert each.stat().st_mtime_ns == mtime or each.parent.name == "refs"
+
+
+def test_no_image_file_is_used_where_another_than_its_owner_could_exchange_it(place: Path) -> None:
+    """Nor with a description beside it by who could; of another user's own it is said whose it is, or he is named."""
+    hers = owned(place / "hers", CAROL, 0o1777)
+    for name, owner in (("alices.sqsh", ALICE), ("carols.sqsh", CAROL)):
+        (hers / name).write_bytes(SUPERBLOCK)
+        os.chown(hers / name, owner, owner)
+    beside = stored_image.sidecar_path(hers / "alices.sqsh")
+    for _ in range(2):
+        assert f"which is user {CAROL}'s" in run_as(ALICE, pin, str(hers / "alices.sqsh"), "squashfs").problem
+        about = StoredImage(path=hers / "alices.sqsh", reference="x:1", size_bytes=len(SUPERBLOCK), sha256="a" * 64)
+        beside.write_bytes(msgspec.json.encode(about, enc_hook=str))
+        os.chown(beside, CAROL, CAROL)
+    assert not run_as(ALICE, pin, str(hers / "carols.sqsh"), "squashfs").problem
 
 
 def test_a_store_that_the_second_may_not_write_to_says_so_before_the_work(place: Path) -> None:
