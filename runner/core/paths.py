@@ -94,7 +94,8 @@ def check_settings(file: Path) -> Path:
     return file
 
 
-_WITHIN = re.compile(r"/[^\s=:,;'\"&|()<>]+")
+_PARTS = re.compile(r"[^\s=:,;'\"`&|()<>]+")
+_WITHIN = re.compile(f"/{_PARTS.pattern}")
 
 
 CODE = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "BASH_ENV")  # variables with the places of programs
@@ -103,6 +104,16 @@ CODE = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "BASH_ENV")  # va
 def within(word: str) -> list[str]:
     """Whole paths in any word: ``--code=/a/b.py``, ``PATH=/a:/b``, ``cd /a && python b.py``."""
     return [each.group() for each in _WITHIN.finditer(word)]
+
+
+def named(word: str, start: Path) -> list[Path]:
+    """What is there of all that a word of a command line may name, whole or from ``start``, also in the middle of a
+    shell's line: each as it is written and its real path.
+    """
+    parts = [word, *_PARTS.findall(word)]
+    written = (start / each for each in (*parts, *(re.sub(r"^(-\w|[@!{])", "", part) for part in parts)) if each)
+    there = [each for each in written if os.path.lexists(each)]
+    return list(dict.fromkeys(each for path in there for each in (path, Path(os.path.realpath(path)))))
 
 
 def with_ssh_config(file: str) -> tuple[str, ...]:
