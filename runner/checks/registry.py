@@ -61,7 +61,8 @@ class Observed:
         horovod_use: where the user's program, or the recipe's, is known to use Horovod.
         caches: directories with the user's caches that exist.
         budget_left: GPU-hours that RUNNER_BUDGET leaves for jobs; None where it is not set.
-        links_left_out: tracked links that a copy of the user's files will not have.
+        links_left_out, files_left_out: tracked links, and files of other users, that a copy of the user's files will
+            not have.
         named_paths: files and directories of the user's, by absolute paths that the program's arguments name.
         unused_environment: virtual or conda environment of this shell, where the job takes the recipe's own image.
     """
@@ -95,6 +96,7 @@ class Observed:
     caches: tuple[str, ...] = ()
     budget_left: float | None = None
     links_left_out: tuple[str, ...] = ()
+    files_left_out: tuple[str, ...] = ()
     named_paths: tuple[str, ...] = ()
     unused_environment: str = ""
 

@@ -10,7 +10,7 @@ from typing import get_args
 
 from runner.checks.registry import Case, rule
 from runner.core.invocation import PROGRAM
-from runner.core.text import counted
+from runner.core.text import counted, first_of
 from runner.model.backends import RUNTIMES, SCHEDULERS
 from runner.model.plan import Finding, Plan, Starter
 from runner.model.site import Owned, RuntimeAtSite, Site
@@ -82,6 +82,9 @@ def _snapshot(case: Case) -> Iterator[Finding]:
         what = f"the copy has no link {links[0]!r}{more}: it leads out of the repository, or by an absolute path"
         fix = "give the program the path itself, with --mount in a container; or make the link relative"
         yield Finding("links-not-copied", "warn", what, fix)
+    if files := case.observed.files_left_out:
+        what = f"{counted(len(files), 'file')} of other users not copied, as all may write there: {first_of(files, 3)}"
+        yield Finding("files-not-copied", "warn", what, "make them yours: copy them, and `chmod go-w` their directory")
 
 
 def _is_below(paths: Iterable[str], tops: Iterable[str]) -> bool:

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -84,7 +85,9 @@ def observe(
         *of_setup,
         *(Path(each) for name, value in request.env if name in paths.CODE for each in paths.within(value or "")),
     ]
-    directory_problem, directory_fix = _directory_problem(of_program, is_users=request.starts_in is not None)
+    original = starts_in if snapshot is None else snapshot.top / snapshot.start
+    is_users = request.starts_in is not None
+    directory_problem, directory_fix = _directory_problem(original, request.program, is_users=is_users)
     own_home = os.path.normpath(home().absolute())
     application = user_site.personal.application or site.applications.get("default", "")
     links_left_out: tuple[str, ...] = ()
@@ -121,6 +124,7 @@ def observe(
         caches=_caches(request),
         horovod_use=horovod_use(recipe, starts_in, request.program or recipe.program, request.mounts),
         links_left_out=links_left_out,
+        files_left_out=snapshot.others if snapshot is not None else (),
         budget_left=_budget_left(Path(request.runs)),
         named_paths=named_paths(request.program),
         unused_environment=_unused_environment(request) if facts.is_container else "",
@@ -154,19 +158,35 @@ def _of_program(start: Path | None, program: Sequence[str]) -> tuple[Path, ...]:
     return tuple(dict.fromkeys((start, *(each.parent for each in scripts if each.is_file()))))
 
 
-def _directory_problem(places: Iterable[Path], *, is_users: bool) -> tuple[str, str]:
-    """Why others' files could run from where a program starts or lies, and the fix; of a recipe's place its loader asks
-    who could exchange it.
+def _directory_problem(start: Path | None, program: Sequence[str], *, is_users: bool) -> tuple[str, str]:
+    """Why others' files could run from where a program starts, or what it names lies that is code, and the fix. Of a
+    recipe's place its loader asks who could exchange it. ``start``: None for nowhere.
     """
-    for place in places:
+    if start is None:
+        return "", ""
+    named = chain.from_iterable(paths.named(word, start) for word in program)
+    for place, file in ((start, None), *((each.parent, each) for each in named)):
+        is_open = ownership.is_open(place)
+        whose = ownership.beside_its_owner(place) if is_users and not is_open else ""
+        if not (is_open or whose) or not (file is None or _is_code(file)):
+            continue
         what, fix = f"the program starts in {place}, or lies there", "start it in a directory of your own"
-        if ownership.is_open(place):
+        if is_open:
             close = f"or close this one: chmod go-w {shlex.quote(str(place))}"
             return f"{what}, where all may write: modules of others would run as you", f"{fix}, {close}"
-        if is_users and (whose := ownership.beside_its_owner(place)):
-            what = f"{what}, which is {whose}: while the job waits, another user could exchange it"
-            return what, f"{fix}; {ownership.way_out(place, whose)}"
+        what = f"{what}, which is {whose}: while the job waits, another user could exchange it"
+        return what, f"{fix}; {ownership.way_out(place, whose)}"
     return "", ""
+
+
+def _is_code(file: Path) -> bool:
+    """By its name or how it begins: data of all may lie where all may write."""
+    with suppress(OSError):
+        if file.is_file() and file.name.endswith((".py", ".sh")):
+            return True
+        with files.open_regular(file) as opened:
+            return opened.read(4).startswith((b"#!", b"\x7fELF"))
+    return False
 
 
 def named_paths(program: Sequence[str]) -> tuple[str, ...]:

@@ -72,6 +72,7 @@ from runner.preparation.environment import prepare_environment
 from runner.preparation.job import prepare
 from runner.preparation.new_recipe import new_recipe, write_recipe
 from runner.preparation.request import check_directory, check_foreign, make_request, record_of
+from runner.preparation.snapshot import snapshot_of
 from runner.recipes.loader import read_recipe
 from runner.sites.loader import read_config, read_site, set_value
 from runner.study import chain, readers, run
@@ -827,7 +828,9 @@ def test_no_strangers_name_changes_what_is_compared(place: Path, monkeypatch: py
         assert f'"{first}"' in outcome_as(ALICE, readers.side, name).what
 
 
-def test_what_others_have_put_among_the_working_files_is_not_copied_to_another_machine(place: Path) -> None:
+def test_what_others_have_put_among_the_working_files_is_not_copied(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     here = owned(place / "here", 0, 0o1777)
     own, others = ["train.py", "mine/net.py"], ["torch.py", "hers/x.py", "runs/20261129-010203-train-1/job.sh"]
     for name in (*own, *others):
@@ -837,6 +840,17 @@ def test_what_others_have_put_among_the_working_files_is_not_copied_to_another_m
             if here in each.parents:
                 os.chown(each, *(2 * (ALICE if name in own else CAROL,)))
     assert run_as(ALICE, remote._own, here, (*own, *others)) == own
+    subprocess.run(["git", "-C", here, "init", "-q"], check=True)
+    subprocess.run(["git", "-C", here, "add", *own, *others[:2]], check=True)
+    subprocess.run(["chown", "-R", str(ALICE), here / ".git"], check=True)
+    for name in ("HOME", "RUNNER_STATE", "RUNNER_CACHE"):
+        monkeypatch.setenv(name, str(place / "home"))
+    owned(place / "home", ALICE)
+    monkeypatch.chdir(place)
+    request = Request(gpus=1, site="local", runtime="native", directory=str(here), program=("true",), snapshot=True)
+    assert run_as(ALICE, snapshot_of, request).names == ("mine/net.py", "train.py")
+    (left_out,) = (each.what for each in run_as(ALICE, prepare, request).findings if each.code == "files-not-copied")
+    assert left_out.startswith("2 files of other users not copied") and left_out.endswith("hers/x.py, torch.py")
     os.chown(here, 0, ALICE)
     here.chmod(0o2775)  # all of the login's group may write
     assert run_as(ALICE, remote._own, here, (*own, *others)) == own

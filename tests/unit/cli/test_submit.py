@@ -140,6 +140,8 @@ def test_links_stay_links_and_those_that_lead_out_are_left_out_with_a_warning(
     monkeypatch.chdir(top)
     warning = next(each for each in prepare(request_of(tmp_path, "true")).findings if each.code == "links-not-copied")
     assert (warning.severity, "no link 'a/out' and 1 more" in warning.what) == ("warn", True)
+    top.chmod(0o1777)  # where others may exchange what is copied
+    assert "open-directory" in {each.code for each in prepare(request_of(tmp_path, "true")).findings}
 
 
 def test_a_hostile_index_reads_and_writes_nothing_elsewhere(tmp_path: Path, empty_run: Run) -> None:

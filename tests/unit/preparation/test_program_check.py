@@ -55,6 +55,26 @@ def test_no_program_starts_where_all_may_write(directory: Path) -> None:
     assert not codes(prepared(directory, "python3", "run.py"), "open-directory")
 
 
+def test_what_runs_is_known_by_its_place_in_any_word_and_data_of_all_are_not_refused(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (directory / "open").mkdir()
+    (directory / "open").chmod(0o1777)
+    (work := directory / "work").mkdir()
+    for name, content in (("t.py", "import random"), ("tool", "#!/usr/bin/python3"), ("data", "1"), ("a.pt", "\x7fEL")):
+        (directory / "open" / name).write_text(content)
+        (directory / "open" / name).chmod(0o777)
+    (work / "link.py").symlink_to("../open/t.py")
+    monkeypatch.chdir(work)
+    at = f"{directory}/open"
+    for words in (("python3", "link.py"), ("bash", "-c", f"true; python3 {at}/t.py"), (f"{at}/tool",),
+                  ("bash", "../open/tool"), ("python3", "-u", f"{at}/tool")):  # fmt: skip
+        ((what, _),) = codes(prepared(directory, *words), "open-directory")
+        assert "open, or lies there, where all may write" in what
+    data = ("python3", "-c", "1", f"{at}/data", f"--data={at}/a.pt", at, f"{at}/*", f"--out={at}/absent.py")
+    assert not codes(prepared(directory, *data), "open-directory")
+
+
 def test_no_program_starts_where_another_user_could_exchange_its_directory(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
