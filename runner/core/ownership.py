@@ -440,6 +440,11 @@ def _way(path: Path, read: Callable[[Path], Path] = Path.readlink) -> list[Path]
     return found
 
 
+def links_to(path: Path) -> list[Path]:
+    """The links by which a path is found, each by its real name."""
+    return [each for each in _way(path) if each.is_symlink()]
+
+
 def _trusted() -> tuple[int, frozenset[int], frozenset[int]]:
     """The first id that is no system account's (login.defs(5)), the users that RUNNER_TRUST names, and the groups that
     this user was put into, none where the login's own is not known, or that it names as ``@GROUP``. A group of the

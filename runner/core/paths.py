@@ -11,7 +11,7 @@ import re
 import shlex
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -98,7 +98,11 @@ _PARTS = re.compile(r"[^\s=:,;'\"`&|()<>]+")
 _WITHIN = re.compile(f"/{_PARTS.pattern}")
 
 
-CODE = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "BASH_ENV")  # variables with the places of programs
+# Variables with the places of programs; without those of the first two a program runs all the same.
+CODE = (
+    *("PATH", "PYTHONPYCACHEPREFIX", "PYTHONPATH", "PYTHONUSERBASE", "PYTHONHOME"),
+    *("LD_LIBRARY_PATH", "LD_PRELOAD", "LD_AUDIT", "BASH_ENV"),
+)
 
 
 def within(word: str) -> list[str]:
@@ -114,6 +118,27 @@ def named(word: str, start: Path) -> list[Path]:
     written = (start / each for each in (*parts, *(re.sub(r"^(-\w|[@!{])", "", part) for part in parts)) if each)
     there = [each for each in written if os.path.lexists(each)]
     return list(dict.fromkeys(each for path in there for each in (path, Path(os.path.realpath(path)))))
+
+
+def listed(variable: str, value: str) -> list[str]:
+    """What one of CODE names; ld.so(8) takes blanks and semicolons, too."""
+    return re.split("[:; ]" if variable.startswith("LD_") else ":", value)
+
+
+def for_other_machines(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables without what those of CODE name on this machine's own disk: there it may be another user's."""
+    others = dict(environment)
+    for name in environment.keys() & {*CODE}:
+        parts = listed(name, environment[name])
+        if len(shared := [each for each in parts if not files.is_on_own_disk(Path(each))]) < len(parts):
+            others[name] = ":".join(shared) or (os.defpath if name == "PATH" else "")
+    return others
+
+
+def are_this_machine(nodes: Iterable[str]) -> bool:
+    """Whether this machine is all of these nodes, by their names; False without any."""
+    names = {name.partition(".")[0] for name in nodes}
+    return bool(names) and names <= {os.uname().nodename.partition(".")[0], "localhost"}
 
 
 def with_ssh_config(file: str) -> tuple[str, ...]:

@@ -81,7 +81,8 @@ def observe(
     of_program = _of_program(starts_in, request.program) if request.copied_start is None else ()
     used = [
         *(Path(request.runs), Path(image.planned.path), *(Path(mount.source) for mount in request.mounts)),
-        *(of_program if request.starts_in is not None else ()),
+        *_places_of_program(request),
+        *((Path(its.directory, "bin/python3"),) if its is not None and its.directory else ()),
         *of_setup,
         *(Path(each) for name, value in request.env if name in paths.CODE for each in paths.within(value or "")),
     ]
@@ -142,12 +143,21 @@ def _own_disk(site: Site, used: Iterable[Path]) -> str:
     place = next((str(each) for each in used if each.is_absolute() and files.is_on_own_disk(each)), "")
     if not place or _box_of_this_shell():
         return ""
-    here = os.uname().nodename.partition(".")[0]
     listed = ""
     with suppress(RunnerError):
         listed = process.run(lists, timeout_s=_SRUN_S, check=False).out
-    names = {name.partition(".")[0] for name in re.findall(r"^([\w.-]+)(?:\||$)", listed, re.MULTILINE)}
-    return "" if names and names <= {here, "localhost"} else place
+    return "" if paths.are_this_machine(re.findall(r"^([\w.-]+)(?:\||$)", listed, re.MULTILINE)) else place
+
+
+def _places_of_program(request: Request) -> tuple[Path, ...]:
+    """Where the program starts, and what there is of all that it names; of one that starts in a copy, which has what is
+    relative, the latter alone.
+    """
+    start = request.mounted_directory
+    if not request.program:
+        return ()
+    at = Path("/dev/null" if start is None else start)  # which has nothing below it
+    return (*(() if start is None else (at,)), *chain(*(paths.named(word, at) for word in request.program)))
 
 
 def _of_program(start: Path | None, program: Sequence[str]) -> tuple[Path, ...]:

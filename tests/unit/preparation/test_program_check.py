@@ -7,7 +7,9 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import venv
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +47,14 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "run.py").write_text("import os\n")
     (tmp_path / "begin").touch(mode=0o755)
     return tmp_path
+
+
+@pytest.fixture
+def shared() -> Iterator[Path]:
+    """A directory that other machines see, too."""
+    with tempfile.TemporaryDirectory(dir=Path.home()) as name:
+        (Path(name) / "run.py").touch()
+        yield Path(name)
 
 
 def test_no_program_starts_where_all_may_write(directory: Path) -> None:
@@ -94,7 +104,7 @@ def test_no_program_starts_where_another_user_could_exchange_its_directory(
 
 
 def test_what_other_machines_find_by_its_path_is_not_on_this_ones_own_disk(
-    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    directory: Path, tmp_path: Path, shared: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As below /tmp, where on a node whoever makes the path first chooses what runs."""
     monkeypatch.setenv("PATH", f"{tmp_path / 'clients'}:{os.environ['PATH']}")
@@ -103,7 +113,8 @@ def test_what_other_machines_find_by_its_path_is_not_on_this_ones_own_disk(
 
     def own_disk(nodes: str, **values: Any) -> list[str]:
         stand_in(tmp_path / "clients", "sinfo", f"printf '%s\\n' {nodes}")
-        job = prepared(directory, "python3", "run.py", **{"site": "capella", "account": "p", "queue": None} | values)
+        words = values.pop("arguments", ("python3", "run.py"))
+        job = prepared(directory, *words, **{"site": "capella", "account": "p", "queue": None} | values)
         return [what for what, _ in codes(job, "own-disk")]
 
     assert own_disk(here) == []
@@ -113,6 +124,28 @@ def test_what_other_machines_find_by_its_path_is_not_on_this_ones_own_disk(
     (what,) = own_disk("other", **elsewhere)
     assert what.startswith(f"{directory} lies")
     assert own_disk("localhost") == []
+    monkeypatch.chdir(shared)
+    (directory / "tool").touch()
+    (directory / "python3").symlink_to(sys.executable)
+    (shared / "link.py").symlink_to(directory / "run.py")
+    (shared / "env/bin").mkdir(parents=True)
+    (shared / "env/pyvenv.cfg").touch()
+    (shared / "env/bin/activate").touch()
+    (shared / "env/bin/python3").symlink_to(directory / "python3")
+    assert own_disk("other", **elsewhere) == []
+    for words in ((f"{directory}/tool",), ("bash", f"{directory}/tool"), ("bash", "-c", f"python3 {directory}/run.py")):
+        (what,) = own_disk("other", **elsewhere, arguments=words)
+        assert what.startswith(f"{directory}/{'run.py' if '-c' in words else 'tool'} lies"), words
+    for place in (directory, shared):
+        subprocess.run(["git", "init", "-q", place], check=True)
+        subprocess.run(["git", "add", "run.py"], cwd=place, check=True)
+    assert own_disk("other", **elsewhere, arguments=("python3", f"{directory}/not/here", "--to=/tmp")) == []
+    for more in ({"arguments": ("python3", "link.py")}, {"env_name": f"{shared}/env"},
+                 {"arguments": ("python3", f"{directory}/run.py"), "snapshot": True},
+                 {"env": (("PYTHONPYCACHEPREFIX", f"{directory}/gone"),)}):  # fmt: skip
+        assert len(own_disk("other", **elsewhere, **more)) == 1, more
+    monkeypatch.chdir(directory)
+    assert own_disk("other", **elsewhere, snapshot=True) == [], "it starts in the copy"
     (tmp_path / "clients/in-box").touch()
     assert own_disk("other") == [], "of a box, whose nodes are this machine"
 
