@@ -78,7 +78,6 @@ def observe(
         lacks, fix = lacking(request.program, Path(request.starts_in), image, dict(request.env), runs_here=runs_here)
     unstarted, start_fix = program_problem(request, image, is_container=facts.is_container, loads=loads)
     starts_in = loaded.directory if request.starts_in is None else Path(request.starts_in)
-    of_program = _of_program(starts_in, request.program) if request.copied_start is None else ()
     used = [
         *(Path(request.runs), Path(image.planned.path), *(Path(mount.source) for mount in request.mounts)),
         *_places_of_program(request),
@@ -158,14 +157,6 @@ def _places_of_program(request: Request) -> tuple[Path, ...]:
         return ()
     at = Path("/dev/null" if start is None else start)  # which has nothing below it
     return (*(() if start is None else (at,)), *chain(*(paths.named(word, at) for word in request.program)))
-
-
-def _of_program(start: Path | None, program: Sequence[str]) -> tuple[Path, ...]:
-    """Where a program starts, and has its scripts. ``start``: None for nowhere."""
-    if start is None:
-        return ()
-    scripts = (start / word for word in program if word.endswith((".py", ".sh")))
-    return tuple(dict.fromkeys((start, *(each.parent for each in scripts if each.is_file()))))
 
 
 def _directory_problem(start: Path | None, program: Sequence[str], *, is_users: bool) -> tuple[str, str]:
