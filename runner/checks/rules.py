@@ -52,7 +52,8 @@ def _program(case: Case) -> Iterator[Finding]:
         yield Finding("open-directory", "refuse", case.observed.directory_problem, case.observed.directory_fix)
     if place := case.observed.own_disk:
         what = (
-            f"{place} lies on this machine's own disk, where all may write: on the job's nodes it may be another user's"
+            f"{place} lies on this machine's own disk, or leads there, where all may write: "
+            "on the job's nodes it may be another user's"
         )
         yield Finding("own-disk", "refuse", what, "use a directory that all nodes share")
     loaded = {name for line in case.plan.load if line[:2] == ("module", "load") for name in line[2:]}

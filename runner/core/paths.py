@@ -11,7 +11,7 @@ import re
 import shlex
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -118,6 +118,16 @@ def named(word: str, start: Path) -> list[Path]:
     written = (start / each for each in (*parts, *(re.sub(r"^(-\w|[@!{])", "", part) for part in parts)) if each)
     there = [each for each in written if os.path.lexists(each)]
     return list(dict.fromkeys(each for path in there for each in (path, Path(os.path.realpath(path)))))
+
+
+def named_code(program: Sequence[str], start: Path) -> Iterator[Path]:
+    """What of all that a command line names may be run: not a directory that an option, or a variable that is none of
+    CODE, has for a value, as of data, of which each machine may have its own.
+    """
+    for before, word in zip(("", *program), program, strict=False):
+        name = re.match(r"(-*[\w.+-]+)=\S*\Z", word)
+        of_data = name[1] not in CODE if name else len(before) > 2 and before.startswith("--") and "=" not in before
+        yield from (each for each in named(word, start) if not (of_data and os.path.isdir(each)))  # noqa: PTH112
 
 
 def listed(variable: str, value: str) -> list[str]:

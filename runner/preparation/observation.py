@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -79,7 +78,11 @@ def observe(
     unstarted, start_fix = program_problem(request, image, is_container=facts.is_container, loads=loads)
     starts_in = loaded.directory if request.starts_in is None else Path(request.starts_in)
     used = [
-        *(Path(request.runs), Path(image.planned.path), *(Path(mount.source) for mount in request.mounts)),
+        *(
+            Path(os.path.realpath(request.runs)),
+            Path(image.planned.path),
+            *(Path(mount.source) for mount in request.mounts),
+        ),
         *_places_of_program(request),
         *((Path(its.directory, "bin/python3"),) if its is not None and its.directory else ()),
         *of_setup,
@@ -149,14 +152,14 @@ def _own_disk(site: Site, used: Iterable[Path]) -> str:
 
 
 def _places_of_program(request: Request) -> tuple[Path, ...]:
-    """Where the program starts, and what there is of all that it names; of one that starts in a copy, which has what is
+    """Where the program starts, and what it names (named_code); of one that starts in a copy, which has what is
     relative, the latter alone.
     """
     start = request.mounted_directory
     if not request.program:
         return ()
     at = Path("/dev/null" if start is None else start)  # which has nothing below it
-    return (*(() if start is None else (at,)), *chain(*(paths.named(word, at) for word in request.program)))
+    return (*(() if start is None else (at,)), *paths.named_code(request.program, at))
 
 
 def _directory_problem(start: Path | None, program: Sequence[str], *, is_users: bool) -> tuple[str, str]:

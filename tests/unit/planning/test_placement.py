@@ -267,7 +267,8 @@ def test_all_that_a_program_without_a_container_names_counts_as_used_on_a_host(
             (("bash", f"{tmp_path}/run"), "", f"{tmp_path}/run"),
             (("bash", "-c", f"exec {tmp_path}/run;"), "", f"{tmp_path}/run"),
             (("python3", "-c", "1"), f"{shared}:", f"{shared}/python3"),
-            (("python3", "-c", "1"), f"{tmp_path}:", ""),  # PATH is sent without it
+            (("python3", "-c", "1"), f"{tmp_path}:", f"{tmp_path}/python3"),
+            (("bash", "-c", "1"), f"{tmp_path}/tools:", ""),  # PATH is sent without it
             (("bash", f"{tmp_path}/absent"), "", ""),
         ):
             monkeypatch.setenv("PATH", f"{path}/usr/bin:/bin")

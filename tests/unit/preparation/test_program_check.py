@@ -140,8 +140,11 @@ def test_what_other_machines_find_by_its_path_is_not_on_this_ones_own_disk(
         subprocess.run(["git", "init", "-q", place], check=True)
         subprocess.run(["git", "add", "run.py"], cwd=place, check=True)
     assert own_disk("other", **elsewhere, arguments=("python3", f"{directory}/not/here", "--to=/tmp")) == []
+    for words in (("--data", str(directory)), (f"--data={directory}",), (f"data.dir={directory}",)):
+        assert own_disk("other", **elsewhere, arguments=("python3", "run.py", *words)) == [], "of data"
     for more in ({"arguments": ("python3", "link.py")}, {"env_name": f"{shared}/env"},
                  {"arguments": ("python3", f"{directory}/run.py"), "snapshot": True},
+                 {"arguments": ("env", f"PYTHONPATH={directory}", "python3", "run.py")},
                  {"env": (("PYTHONPYCACHEPREFIX", f"{directory}/gone"),)}):  # fmt: skip
         assert len(own_disk("other", **elsewhere, **more)) == 1, more
     monkeypatch.chdir(directory)

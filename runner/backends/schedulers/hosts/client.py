@@ -264,10 +264,9 @@ def _used(plan: Plan) -> Iterator[str]:
     if not RUNTIMES[plan.runtime].is_container:
         # Whatever else these variables name stays here (_code_lines), and is not missed.
         listed = (paths.listed(name, os.environ.get(name, "")) for name in paths.CODE[2:])
-        path = paths.for_other_machines({"PATH": os.environ.get("PATH", os.defpath)})["PATH"]
-        programs = (process.find(each, path) for each in ("python3", *plan.program[:1]))
-        words = (paths.named(word, Path(plan.workdir)) for word in plan.program)
-        named = map(str, (plan.workdir, *filter(None, programs), *chain(*words), *chain(*listed)))
+        programs = map(process.find, ("python3", *plan.program[:1]))  # there others of these names would be run
+        words = paths.named_code(plan.program, Path(plan.workdir))
+        named = map(str, (plan.workdir, *filter(None, programs), *words, *chain(*listed)))
         yield from (each for each in named if each.startswith("/") and os.path.lexists(each))
 
 
