@@ -284,9 +284,10 @@ class Slurm:
     def _client(
         self, program: str, *options: str, cwd: Path | None = None, timeout_s: float | None = None
     ) -> process.Completed:
-        return schedulers.call_client(
-            "Slurm", self.clients, program, *options, cwd=cwd, env=_environment(), timeout_s=timeout_s
-        )
+        env = _environment()
+        if program == "sbatch":  # the job may get it (--export)
+            env, program = paths.for_other_machines(env), program if self.clients else _whole(program)
+        return schedulers.call_client("Slurm", self.clients, program, *options, cwd=cwd, env=env, timeout_s=timeout_s)
 
 
 # Of a job's record: sacct's name of a field -> scontrol's; and those that a user can name, which end their lines.
@@ -382,7 +383,7 @@ def beside(
     """See SchedulerModule: a step that shares all that the job has on that node (srun(1): without ``--exact``). Unless
     ``--unbuffered``, Slurm holds output back until its line ends.
     """
-    srun = str((process.find("srun") or "srun") if clients is None else clients / "srun")
+    srun = _whole("srun") if clients is None else str(clients / "srun")
     if "_" in job_id:  # of an array: srun takes the job's own number alone
         asked = Slurm(clients)._client("squeue", "--noheader", f"--jobs={job_id}", "--format=%A")
         job_id = asked.out.strip() or job_id
@@ -390,6 +391,11 @@ def beside(
     step = ("--overlap", "--nodes=1", "--ntasks=1", where, "--mpi=none", "--quiet")
     words = (srun, f"--jobid={job_id}", *step, "--pty" if terminal else "--unbuffered", *words)
     return words, paths.for_other_machines(_environment())
+
+
+def _whole(program: str) -> str:
+    """Its path, by which it is run with another PATH."""
+    return str(process.find(program) or program)
 
 
 def _environment() -> dict[str, str]:

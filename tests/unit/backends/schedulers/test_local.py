@@ -115,6 +115,9 @@ def test_a_step_takes_no_path_of_this_ones_own_disk_to_other_nodes(run: Path, mo
         held = StepNodes(nodes, job_id="7") if nodes else None
         Run(run).write("plan.json", msgspec.structs.replace(PLAN, existing_allocation=held))
         assert Local().environment(run)["PATH"] == path
+    (run / "sbatch").write_text("#!/bin/sh\nprintf %s $PATH")
+    (run / "sbatch").chmod(0o755)
+    assert slurm.Slurm().submit(run, "job.sh") == "/usr/bin"  # --export=ALL
     argv, env = slurm.beside(None, "7", "n1", ("id",), plan=None, terminal=False)
     assert (argv[0], env["PATH"]) == ("srun", "/usr/bin")
 
