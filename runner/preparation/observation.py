@@ -168,8 +168,7 @@ def _directory_problem(start: Path | None, program: Sequence[str], *, is_users: 
     """
     if start is None:
         return "", ""
-    named = chain.from_iterable(paths.named(word, start) for word in program)
-    for place, file in ((start, None), *((each.parent, each) for each in named)):
+    for place, file in ((start, None), *((each.parent, each) for each in paths.named_code(program, start))):
         is_open = ownership.is_open(place)
         whose = ownership.beside_its_owner(place) if is_users and not is_open else ""
         if not (is_open or whose) or not (file is None or _is_code(file)):
