@@ -110,7 +110,7 @@ def within(word: str) -> list[str]:
     return [each.group() for each in _WITHIN.finditer(word)]
 
 
-def named(word: str, start: Path) -> list[Path]:
+def paths_in(word: str, start: Path) -> list[Path]:
     """What is there of all that a word of a command line may name, whole or from ``start``, also in the middle of a
     shell's line: each as it is written and its real path.
     """
@@ -127,10 +127,10 @@ def named_code(program: Sequence[str], start: Path) -> Iterator[Path]:
     for before, word in zip(("", *program), program, strict=False):
         name = re.match(r"(-*[\w.+-]+)=\S*\Z", word)
         of_data = name[1] not in CODE if name else len(before) > 2 and before.startswith("--") and "=" not in before
-        yield from (each for each in named(word, start) if not (of_data and os.path.isdir(each)))  # noqa: PTH112
+        yield from (each for each in paths_in(word, start) if not (of_data and os.path.isdir(each)))  # noqa: PTH112
 
 
-def listed(variable: str, value: str) -> list[str]:
+def split_list(variable: str, value: str) -> list[str]:
     """What one of CODE names; ld.so(8) takes blanks and semicolons, too."""
     return re.split("[:; ]" if variable.startswith("LD_") else ":", value)
 
@@ -139,7 +139,7 @@ def for_other_machines(environment: Mapping[str, str]) -> dict[str, str]:
     """The variables without what those of CODE name on this machine's own disk: there it may be another user's."""
     others = dict(environment)
     for name in environment.keys() & {*CODE}:
-        parts = listed(name, environment[name])
+        parts = split_list(name, environment[name])
         if len(shared := [each for each in parts if not files.is_on_own_disk(Path(each))]) < len(parts):
             others[name] = ":".join(shared) or (os.defpath if name == "PATH" else "")
     return others

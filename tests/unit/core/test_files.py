@@ -315,9 +315,9 @@ def test_all_that_a_word_names_is_known_as_written_and_by_its_real_path(tmp_path
     (start / "link.py").symlink_to("of all/run")
     (start / "gone").symlink_to("/nowhere/at/all")
     run = start / "of all/run"
-    assert paths.named("of all/run", start) == paths.named(str(run), Path("/")) == [run]
+    assert paths.paths_in("of all/run", start) == paths.paths_in(str(run), Path("/")) == [run]
     for word in ("link.py", "--code=link.py", "cd x && python3 link.py;", f"-I{start}/link.py"):
-        assert paths.named(word, start) == [start / "link.py", run]
-    assert paths.named("gone", start) == [start / "gone", Path("/nowhere/at/all")]
+        assert paths.paths_in(word, start) == [start / "link.py", run]
+    assert paths.paths_in("gone", start) == [start / "gone", Path("/nowhere/at/all")]
     for word in ("", "absent/run", "a\0", "x" * 5000, "https://host/run"):
-        assert paths.named(word, start) == []
+        assert paths.paths_in(word, start) == []

@@ -263,7 +263,7 @@ def _used(plan: Plan) -> Iterator[str]:
     yield from (each for each in (plan.image.path, *(mount.source for mount in plan.mounts)) if each)
     if not RUNTIMES[plan.runtime].is_container:
         # Whatever else these variables name stays here (_code_lines), and is not missed.
-        listed = (paths.listed(name, os.environ.get(name, "")) for name in paths.CODE[2:])
+        listed = (paths.split_list(name, os.environ.get(name, "")) for name in paths.CODE[2:])
         programs = map(process.find, ("python3", *plan.program[:1]))  # there others of these names would be run
         words = paths.named_code(plan.program, Path(plan.workdir))
         named = map(str, (plan.workdir, *filter(None, programs), *words, *chain(*listed)))
