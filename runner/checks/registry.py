@@ -47,7 +47,8 @@ class Observed:
         login_node: why this machine, which would run the job, looks like a cluster's login node.
         environment_problem, environment_fix: what a program without a container lacks here.
         program_problem, program_fix: why the user's program cannot be started.
-        open_directory: that the program starts in, or has scripts in, where all may write.
+        directory_problem, directory_fix: why others' files could run, by a directory that the program starts in, or has
+            scripts in.
         own_disk: what the job uses on other machines by its path, and lies on this one's own disk, below a directory
             where all may write.
         modules: that this shell has loaded, for a job that starts on other machines without a container.
@@ -60,7 +61,8 @@ class Observed:
         horovod_use: where the user's program, or the recipe's, is known to use Horovod.
         caches: directories with the user's caches that exist.
         budget_left: GPU-hours that RUNNER_BUDGET leaves for jobs; None where it is not set.
-        links_left_out: tracked links that a copy of the user's files will not have.
+        links_left_out, files_left_out: tracked links, and files of other users, that a copy of the user's files will
+            not have.
         named_paths: files and directories of the user's, by absolute paths that the program's arguments name.
         unused_environment: virtual or conda environment of this shell, where the job takes the recipe's own image.
     """
@@ -79,7 +81,8 @@ class Observed:
     environment_fix: str = ""
     program_problem: str = ""
     program_fix: str = ""
-    open_directory: str = ""
+    directory_problem: str = ""
+    directory_fix: str = ""
     own_disk: str = ""
     modules: tuple[str, ...] = ()
     plugin_problem: str = ""
@@ -93,6 +96,7 @@ class Observed:
     caches: tuple[str, ...] = ()
     budget_left: float | None = None
     links_left_out: tuple[str, ...] = ()
+    files_left_out: tuple[str, ...] = ()
     named_paths: tuple[str, ...] = ()
     unused_environment: str = ""
 

@@ -10,8 +10,7 @@ from typing import get_args
 
 from runner.checks.registry import Case, rule
 from runner.core.invocation import PROGRAM
-from runner.core.ownership import closing
-from runner.core.text import counted
+from runner.core.text import counted, first_of
 from runner.model.backends import RUNTIMES, SCHEDULERS
 from runner.model.plan import Finding, Plan, Starter
 from runner.model.site import Owned, RuntimeAtSite, Site
@@ -49,12 +48,12 @@ def _environment(case: Case) -> Iterator[Finding]:
 def _program(case: Case) -> Iterator[Finding]:
     if case.observed.program_problem:
         yield Finding("program-not-startable", "refuse", case.observed.program_problem, case.observed.program_fix)
-    if place := case.observed.open_directory:
-        what = f"the program starts in {place}, or lies there, where all may write: modules of others would run as you"
-        yield Finding("open-directory", "refuse", what, closing(place))
+    if case.observed.directory_problem:
+        yield Finding("open-directory", "refuse", case.observed.directory_problem, case.observed.directory_fix)
     if place := case.observed.own_disk:
         what = (
-            f"{place} lies on this machine's own disk, where all may write: on the job's nodes it may be another user's"
+            f"{place} lies on this machine's own disk, or leads there, where all may write: "
+            "on the job's nodes it may be another user's"
         )
         yield Finding("own-disk", "refuse", what, "use a directory that all nodes share")
     loaded = {name for line in case.plan.load if line[:2] == ("module", "load") for name in line[2:]}
@@ -84,6 +83,9 @@ def _snapshot(case: Case) -> Iterator[Finding]:
         what = f"the copy has no link {links[0]!r}{more}: it leads out of the repository, or by an absolute path"
         fix = "give the program the path itself, with --mount in a container; or make the link relative"
         yield Finding("links-not-copied", "warn", what, fix)
+    if files := case.observed.files_left_out:
+        what = f"{counted(len(files), 'file')} of other users not copied, as all may write there: {first_of(files, 3)}"
+        yield Finding("files-not-copied", "warn", what, "make them yours: copy them, and `chmod go-w` their directory")
 
 
 def _is_below(paths: Iterable[str], tops: Iterable[str]) -> bool:

@@ -20,7 +20,6 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -269,30 +268,11 @@ def _working_files(verb: str) -> tuple[Path, str, Sequence[str]]:
 
 
 def _own(top: Path, names: Iterable[str], *, kernels: bool = False) -> list[str]:
-    """Without what other users have put into directories that all may write to, for ``kernels``, which import what lies
-    beside a notebook, also into their own: a copy of it would be this user's; and without run directories: those there
-    are others.
-    """
+    """Without ``ownership.own_and_others``'s others, and without run directories: those there are others."""
     from runner.jobs.directory import is_whole_id
 
-    about = cache(partial(ownership.status_of, follow=False))  # of each directory once
-
-    @cache
-    def is_strangers(path: Path) -> bool:
-        if path == top:
-            return False
-        place = about(path), about(path.parent)
-        is_kept_out = ownership.is_put_by_stranger(*place) or (
-            kernels and ownership.is_strangers(*place, by_place=True)
-        )
-        return is_kept_out or is_strangers(path.parent)
-
-    own, others = list[str](), list[str]()
-    for name in names:
-        if any(map(is_whole_id, Path(name).parts)):
-            continue
-        with suppress(FileNotFoundError, NotADirectoryError):  # since they were listed
-            (others if is_strangers(top / name) else own).append(name)
+    copied = (name for name in names if not any(map(is_whole_id, Path(name).parts)))
+    own, others = ownership.own_and_others(top, copied, kernels=kernels)
     if others:
         say(f"{counted(len(others), 'file')} of other users not copied: {first_of(tuple(others), _MOST_NAMED)}")
     return own

@@ -51,12 +51,13 @@ def is_local(path: Path) -> bool:
 
 
 def is_on_own_disk(path: Path) -> bool:
-    """Whether what is there lies on this machine's own disk, where all may write: on another machine the path leads to
-    what whoever makes it first there has put.
+    """Whether what is there, or a link on the way, lies on this machine's own disk, where all may write: on another
+    machine the path leads to what whoever makes it first there has put.
     """
-    real = path.resolve()
-    there = next(each for each in (real, *real.parents) if each.exists())
-    return not {*_OF_ALL}.isdisjoint(real.parents) and is_local(there)
+    real = Path(os.path.realpath(path))  # Path.resolve raises where links lead in circles
+    there = next(each for each in (real, *real.parents) if os.path.exists(each))  # noqa: PTH110  # it raises
+    places = [(real, there), *((link, link.parent) for link in ownership.links_to(path))]
+    return any(not {*_OF_ALL}.isdisjoint(place.parents) and is_local(there) for place, there in places)
 
 
 _OF_ALL = (Path("/tmp"), Path("/var/tmp"), Path("/dev/shm"))  # which each machine has (hier(7))

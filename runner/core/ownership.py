@@ -8,8 +8,9 @@ import re
 import shlex
 import stat
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from functools import cache, partial
 from pathlib import Path
 
 TRUSTS = "RUNNER_TRUST=NAME,... trusts accounts of the site"  # the end of a fix (exchangeable_by)
@@ -63,6 +64,16 @@ def led_by(directory: Path, owner: int) -> str:
     known = ("", str(owner))
     strangers = (each for each in _exchangers(directory) if user_of(each) not in known or each.endswith(_LEFT))
     return next(strangers, "")
+
+
+def beside_its_owner(path: Path) -> str:
+    """As ``exchangeable_by`` of what is there, by another one than its owner; of another user's only where that may be
+    anybody: whom that user trusts is not for this one to say. Empty where it has left.
+    """
+    with suppress(OSError):
+        is_own = owner_of(status_of(path)) == os.geteuid()
+        return next((each for each in _exchangers(path, used=True) if is_own or not user_of(each)), "")
+    return ""
 
 
 def _exchangers(directory: Path, *, new: bool = False, used: bool = False) -> Iterator[str]:
@@ -190,6 +201,26 @@ def _may_be_strangers(place: Path) -> bool:
 def is_put_by_stranger(status: os.stat_result, above: os.stat_result) -> bool:
     """Of something and the directory above it, to which all may write, or those of the login's group."""
     return not is_trusted(owner_of(status)) and (owner_of(status) != status.st_uid or _all_may_write(above))
+
+
+def own_and_others(top: Path, names: Iterable[str], *, kernels: bool = False) -> tuple[list[str], list[str]]:
+    """Files below a directory without, and only, what other users have put into directories that all may write to; for
+    ``kernels``, which import what lies beside a notebook, also into their own. A copy of it would be this user's. None
+    of those that have left. Raises OSError.
+    """
+    about = cache(partial(status_of, follow=False))  # of each directory once
+
+    @cache
+    def is_others(path: Path) -> bool:
+        place = about(path), about(path.parent)
+        return is_put_by_stranger(*place) or (kernels and is_strangers(*place, by_place=True))
+
+    own, others = list[str](), list[str]()
+    for name in names:
+        with suppress(FileNotFoundError, NotADirectoryError):  # since they were listed
+            places = map(top.joinpath, (Path(name), *list(Path(name).parents)[:-1]))
+            (others if any(map(is_others, places)) else own).append(name)
+    return own, others
 
 
 def is_strangers_link(path: Path) -> bool:
@@ -433,6 +464,11 @@ def _way(path: Path, read: Callable[[Path], Path] = Path.readlink) -> list[Path]
             at = Path("/") if target.is_absolute() else at.parent
             left += reversed(target.parts[target.is_absolute() :])
     return found
+
+
+def links_to(path: Path) -> list[Path]:
+    """The links by which a path is found, each by its real name."""
+    return [each for each in _way(path) if each.is_symlink()]
 
 
 def _trusted() -> tuple[int, frozenset[int], frozenset[int]]:

@@ -11,7 +11,7 @@ import re
 import shlex
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -106,15 +106,61 @@ def check_settings(file: Path) -> Path:
     return file
 
 
-_WITHIN = re.compile(r"/[^\s=:,;'\"&|()<>]+")
+_PARTS = re.compile(r"[^\s=:,;'\"`&|()<>]+")
+_WITHIN = re.compile(f"/{_PARTS.pattern}")
 
 
-CODE = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "BASH_ENV")  # variables with the places of programs
+# Variables with the places of programs; without those of the first two a program runs all the same.
+CODE = (
+    *("PATH", "PYTHONPYCACHEPREFIX", "PYTHONPATH", "PYTHONUSERBASE", "PYTHONHOME"),
+    *("LD_LIBRARY_PATH", "LD_PRELOAD", "LD_AUDIT", "BASH_ENV"),
+)
 
 
 def within(word: str) -> list[str]:
     """Whole paths in any word: ``--code=/a/b.py``, ``PATH=/a:/b``, ``cd /a && python b.py``."""
     return [each.group() for each in _WITHIN.finditer(word)]
+
+
+def paths_in(word: str, start: Path) -> list[Path]:
+    """What is there of all that a word of a command line may name, whole or from ``start``, also in the middle of a
+    shell's line: each as it is written and its real path.
+    """
+    parts = [word, *_PARTS.findall(word)]
+    written = (start / each for each in (*parts, *(re.sub(r"^(-\w|[@!{])", "", part) for part in parts)) if each)
+    there = [each for each in written if os.path.lexists(each)]
+    return list(dict.fromkeys(each for path in there for each in (path, Path(os.path.realpath(path)))))
+
+
+def named_code(program: Sequence[str], start: Path) -> Iterator[Path]:
+    """What of all that a command line names may be run: not a directory that an option, or a variable that is none of
+    CODE, has for a value, as of data, of which each machine may have its own.
+    """
+    for before, word in zip(("", *program), program, strict=False):
+        name = re.match(r"(-*[\w.+-]+)=\S*\Z", word)
+        of_data = name[1] not in CODE if name else len(before) > 2 and before.startswith("--") and "=" not in before
+        yield from (each for each in paths_in(word, start) if not (of_data and os.path.isdir(each)))  # noqa: PTH112
+
+
+def split_list(variable: str, value: str) -> list[str]:
+    """What one of CODE names; ld.so(8) takes blanks and semicolons, too."""
+    return re.split("[:; ]" if variable.startswith("LD_") else ":", value)
+
+
+def for_other_machines(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables without what those of CODE name on this machine's own disk: there it may be another user's."""
+    others = dict(environment)
+    for name in environment.keys() & {*CODE}:
+        parts = split_list(name, environment[name])
+        if len(shared := [each for each in parts if not files.is_on_own_disk(Path(each))]) < len(parts):
+            others[name] = ":".join(shared) or (os.defpath if name == "PATH" else "")
+    return others
+
+
+def are_this_machine(nodes: Iterable[str]) -> bool:
+    """Whether this machine is all of these nodes, by their names; False without any."""
+    names = {name.partition(".")[0] for name in nodes}
+    return bool(names) and names <= {os.uname().nodename.partition(".")[0], "localhost"}
 
 
 def with_ssh_config(file: str) -> tuple[str, ...]:

@@ -35,6 +35,7 @@ class Snapshot:
         names: of the tracked files, relative to the top.
         first: the run whose copy is copied again; None for the user's own files.
         contents: name -> what it must have; empty for the user's own files.
+        others: tracked files that are not copied: others have put them where all may write.
     """
 
     top: Path
@@ -42,6 +43,7 @@ class Snapshot:
     names: tuple[str, ...]
     first: Run | None = None
     contents: Mapping[str, str] = field(default_factory=dict)
+    others: tuple[str, ...] = ()
 
 
 class CopiedFiles(msgspec.Struct, frozen=True):

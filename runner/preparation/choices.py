@@ -15,7 +15,7 @@ from typing import Literal, cast
 import msgspec
 
 from runner.backends.runtimes import image_problem
-from runner.core import paths, process
+from runner.core import ownership, paths, process
 from runner.core.errors import RefusedError, UsageError
 from runner.core.invocation import PROGRAM
 from runner.images import reference as references
@@ -329,12 +329,15 @@ def _stored(reference: str, form: Form) -> JobImage:
         about=about,
         mpi=mpi_of(about),
     )
-    why = integrity.problem(stored)
-    if not why:
-        return JobImage(planned, owner=owner)
-    again = f"; `{_CONVERT[form]} {stored.reference}` makes it again" if stored.sha256 else ""
-    fix = f"`{PROGRAM} images verify {stored.path}` checks every byte{again}"
-    return JobImage(planned, f"the image {stored.path} is damaged: {why}", fix)
+    if why := integrity.problem(stored):
+        again = f"; `{_CONVERT[form]} {stored.reference}` makes it again" if stored.sha256 else ""
+        fix = f"`{PROGRAM} images verify {stored.path}` checks every byte{again}"
+        return JobImage(planned, f"the image {stored.path} is damaged: {why}", fix)
+    is_stores = stored.digest or stored.sha256 or stored.key  # a store has rules of its own
+    whose = ownership.beside_its_owner(stored.path) if is_path and not (is_stores or owner) else ""
+    problem = f"the image {path} is {whose}: what is there runs as you" if whose else ""
+    fix = f"name one in a directory of your own; {ownership.way_out(stored.path, whose)}" if whose else ""
+    return JobImage(planned, problem, fix, owner=owner)
 
 
 def _whole_digest(text: str) -> str:

@@ -76,13 +76,20 @@ def observe(
         lacks, fix = lacking(request.program, Path(request.starts_in), image, dict(request.env), runs_here=runs_here)
     unstarted, start_fix = program_problem(request, image, is_container=facts.is_container, loads=loads)
     starts_in = loaded.directory if request.starts_in is None else Path(request.starts_in)
-    of_program = _of_program(starts_in, request.program) if request.copied_start is None else ()
     used = [
-        *(Path(request.runs), Path(image.planned.path), *(Path(mount.source) for mount in request.mounts)),
-        *(of_program if request.starts_in is not None else ()),
+        *(
+            Path(os.path.realpath(request.runs)),
+            Path(image.planned.path),
+            *(Path(mount.source) for mount in request.mounts),
+        ),
+        *_places_of_program(request),
+        *((Path(its.directory, "bin/python3"),) if its is not None and its.directory else ()),
         *of_setup,
         *(Path(each) for name, value in request.env if name in paths.CODE for each in paths.within(value or "")),
     ]
+    original = starts_in if snapshot is None else snapshot.top / snapshot.start
+    is_users = request.starts_in is not None
+    directory_problem, directory_fix = _directory_problem(original, request.program, is_users=is_users)
     own_home = os.path.normpath(home().absolute())
     application = user_site.personal.application or site.applications.get("default", "")
     links_left_out: tuple[str, ...] = ()
@@ -103,7 +110,8 @@ def observe(
         environment_fix=fix,
         program_problem=unstarted,
         program_fix=start_fix,
-        open_directory=next((str(each) for each in of_program if ownership.is_open(each)), ""),
+        directory_problem=directory_problem,
+        directory_fix=directory_fix,
         own_disk=_own_disk(site, used),
         modules=() if on_this_machine or facts.is_container else _modules_of_shell(),
         plugin_problem=plugin_problem,
@@ -118,6 +126,7 @@ def observe(
         caches=_caches(request),
         horovod_use=horovod_use(recipe, starts_in, request.program or recipe.program, request.mounts),
         links_left_out=links_left_out,
+        files_left_out=snapshot.others if snapshot is not None else (),
         budget_left=_budget_left(Path(request.runs)),
         named_paths=named_paths(request.program),
         unused_environment=_unused_environment(request) if facts.is_container else "",
@@ -135,20 +144,50 @@ def _own_disk(site: Site, used: Iterable[Path]) -> str:
     place = next((str(each) for each in used if each.is_absolute() and files.is_on_own_disk(each)), "")
     if not place or _box_of_this_shell():
         return ""
-    here = os.uname().nodename.partition(".")[0]
     listed = ""
     with suppress(RunnerError):
         listed = process.run(lists, timeout_s=_SRUN_S, check=False).out
-    names = {name.partition(".")[0] for name in re.findall(r"^([\w.-]+)(?:\||$)", listed, re.MULTILINE)}
-    return "" if names and names <= {here, "localhost"} else place
+    return "" if paths.are_this_machine(re.findall(r"^([\w.-]+)(?:\||$)", listed, re.MULTILINE)) else place
 
 
-def _of_program(start: Path | None, program: Sequence[str]) -> tuple[Path, ...]:
-    """Where a program starts, and has its scripts. ``start``: None for nowhere."""
-    if start is None:
+def _places_of_program(request: Request) -> tuple[Path, ...]:
+    """Where the program starts, and what it names (named_code); of one that starts in a copy, which has what is
+    relative, the latter alone.
+    """
+    start = request.mounted_directory
+    if not request.program:
         return ()
-    scripts = (start / word for word in program if word.endswith((".py", ".sh")))
-    return tuple(dict.fromkeys((start, *(each.parent for each in scripts if each.is_file()))))
+    at = Path("/dev/null" if start is None else start)  # which has nothing below it
+    return (*(() if start is None else (at,)), *paths.named_code(request.program, at))
+
+
+def _directory_problem(start: Path | None, program: Sequence[str], *, is_users: bool) -> tuple[str, str]:
+    """Why others' files could run from where a program starts, or what it names lies that is code, and the fix. Of a
+    recipe's place its loader asks who could exchange it. ``start``: None for nowhere.
+    """
+    if start is None:
+        return "", ""
+    for place, file in ((start, None), *((each.parent, each) for each in paths.named_code(program, start))):
+        is_open = ownership.is_open(place)
+        whose = ownership.beside_its_owner(place) if is_users and not is_open else ""
+        if not (is_open or whose) or not (file is None or _is_code(file)):
+            continue
+        what = f"the program starts in {place}, or lies there"
+        if is_open:
+            return f"{what}, where all may write: modules of others would run as you", ownership.closing(place)
+        what = f"{what}, which is {whose}: while the job waits, another user could exchange it"
+        return what, f"start it in a directory of your own; {ownership.way_out(place, whose)}"
+    return "", ""
+
+
+def _is_code(file: Path) -> bool:
+    """By its name or how it begins: data of all may lie where all may write."""
+    with suppress(OSError):
+        if file.is_file() and file.name.endswith((".py", ".sh")):
+            return True
+        with files.open_regular(file) as opened:
+            return opened.read(4).startswith((b"#!", b"\x7fELF"))
+    return False
 
 
 def named_paths(program: Sequence[str]) -> tuple[str, ...]:

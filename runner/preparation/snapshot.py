@@ -9,6 +9,7 @@ import posixpath
 from collections.abc import Sequence
 from pathlib import Path
 
+from runner.core import ownership
 from runner.core.errors import RefusedError, UsageError
 from runner.jobs import code_record
 from runner.jobs.code_record import GitError, Repository, is_source
@@ -37,13 +38,14 @@ def snapshot_of(request: Request) -> Snapshot:
             fix = "`git init && git add` what the program needs, submit from its repository, or leave out --snapshot"
             raise RefusedError("the working directory is in no git repository", where=directory, fix=fix)
         names = names_of(repository)
+        own, others = ownership.own_and_others(repository.top, names)
     except (GitError, OSError) as error:
         fix = "correct it, or leave out --snapshot"
         raise RefusedError(f"the tracked files cannot be listed: {error}", where=directory, fix=fix) from None
     start = Path(directory).resolve().relative_to(repository.top).as_posix()
     for word in request.program:
         _check_word(word, directory, start, repository, frozenset(names))
-    return Snapshot(repository.top, "" if start == "." else start, names)
+    return Snapshot(repository.top, "" if start == "." else start, tuple(own), others=tuple(others))
 
 
 def copy_again(first: Run, program: Sequence[str]) -> Snapshot:

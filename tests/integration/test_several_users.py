@@ -67,11 +67,13 @@ from runner.jobs.service import check_kernels
 from runner.model.image import INPUTS_LABEL, Environment, ImageFacts, Setup
 from runner.model.job import CodeRecord, CommandLine, JobState, SchedulerRecord, Submitted, Sweep
 from runner.model.request import Request
+from runner.preparation.choices import pin
 from runner.preparation.environment import prepare_environment
 from runner.preparation.expectation import expectation
 from runner.preparation.job import prepare
 from runner.preparation.new_recipe import new_recipe, write_recipe
 from runner.preparation.request import check_directory, check_foreign, make_request, record_of
+from runner.preparation.snapshot import snapshot_of
 from runner.recipes.loader import read_recipe
 from runner.sites.loader import read_config, read_site, set_value
 from runner.study import chain, readers, run
@@ -85,7 +87,7 @@ from tests.support.package_directories import collected as collected_packages
 from tests.support.reports import measured_run, whole_study
 from tests.support.repositories import git, repository
 from tests.support.shell_files import library, stand_in
-from tests.support.squashfs import published
+from tests.support.squashfs import SUPERBLOCK, published
 from tests.support.studies import left_run, on_disk, study
 from tests.support.users import ALICE, AS_ROOT, BOB, CAROL, GROUP, become, killed_as, open_directory, outcome_as, run_as
 
@@ -325,6 +327,21 @@ def test_where_only_owners_replace_each_user_has_names_of_his_own(place: Path) -
     for each, inode, mtime in before:
         assert each.stat().st_ino == inode
         assert each.stat().st_mtime_ns == mtime or each.parent.name == "refs"
+
+
+def test_no_image_file_is_used_where_another_than_its_owner_could_exchange_it(place: Path) -> None:
+    """Nor with a description beside it by who could; of another user's own it is said whose it is, or he is named."""
+    hers = owned(place / "hers", CAROL, 0o1777)
+    for name, owner in (("alices.sqsh", ALICE), ("carols.sqsh", CAROL)):
+        (hers / name).write_bytes(SUPERBLOCK)
+        os.chown(hers / name, owner, owner)
+    beside = stored_image.sidecar_path(hers / "alices.sqsh")
+    for _ in range(2):
+        assert f"which is user {CAROL}'s" in run_as(ALICE, pin, str(hers / "alices.sqsh"), "squashfs").problem
+        about = StoredImage(path=hers / "alices.sqsh", reference="x:1", size_bytes=len(SUPERBLOCK), sha256="a" * 64)
+        beside.write_bytes(msgspec.json.encode(about, enc_hook=str))
+        os.chown(beside, CAROL, CAROL)
+    assert not run_as(ALICE, pin, str(hers / "carols.sqsh"), "squashfs").problem
 
 
 def test_a_store_that_the_second_may_not_write_to_says_so_before_the_work(place: Path) -> None:
@@ -868,7 +885,7 @@ def test_no_strangers_name_changes_what_is_compared(place: Path, monkeypatch: py
         assert f'"{first}"' in outcome_as(ALICE, readers.side, name).what
 
 
-def test_what_others_have_put_among_the_working_files_is_not_copied_to_another_machine(place: Path) -> None:
+def test_what_others_have_put_among_the_working_files_is_not_copied(place: Path) -> None:
     here = owned(place / "here", 0, 0o1777)
     own, others = ["train.py", "mine/net.py"], ["torch.py", "hers/x.py", "runs/20261129-010203-train-1/job.sh"]
     for name in (*own, *others):
@@ -878,6 +895,11 @@ def test_what_others_have_put_among_the_working_files_is_not_copied_to_another_m
             if here in each.parents:
                 os.chown(each, *(2 * (ALICE if name in own else CAROL,)))
     assert run_as(ALICE, remote._own, here, (*own, *others)) == own
+    subprocess.run(["git", "-C", here, "init", "-q"], check=True)
+    subprocess.run(["git", "-C", here, "add", *own, *others[:2]], check=True)
+    subprocess.run(["chown", "-R", str(ALICE), here / ".git"], check=True)
+    snapshot = run_as(ALICE, snapshot_of, Request(gpus=1, directory=str(here), program=("true",)))
+    assert (snapshot.names, snapshot.others) == (("mine/net.py", "train.py"), ("hers/x.py", "torch.py"))
     os.chown(here, 0, ALICE)
     here.chmod(0o2775)  # all of the login's group may write
     assert run_as(ALICE, remote._own, here, (*own, *others)) == own

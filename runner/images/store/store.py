@@ -265,10 +265,13 @@ def _by_name(name: str, store: Path, form: Form, *, vouched: bool) -> tuple[Stor
 
 
 def _vouches(beside: Path, path: Path) -> bool:
-    """Whether a sidecar is of someone who may speak for the file: its owner, or who is believed in its directory."""
+    """Whether a sidecar is of someone who may speak for the file: its owner, or who is believed in its directory; of
+    this user's own file, this user or root.
+    """
     with suppress(OSError):
-        writers = {beside.lstat().st_uid, beside.stat().st_uid}
-        return owners.believed(beside, path.parent) or writers == {path.stat().st_uid}
+        writers, owner = {beside.lstat().st_uid, beside.stat().st_uid}, path.stat().st_uid
+        is_believed = owners.believed(beside, path.parent) and (owner != os.geteuid() or writers <= {0, owner})
+        return is_believed or writers == {owner}
     return False
 
 

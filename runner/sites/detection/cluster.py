@@ -164,7 +164,7 @@ def _runtime_entries(detected: Detected) -> tuple[Entry, ...]:
 
 def _node(start: tuple[str, ...], clients: Path | None) -> host.Host:
     """What a GPU node says of itself, in a task that ``start`` starts. Raises RefusedError where it does not answer."""
-    answer = answers.ask((*start, *host.here()), clients, ON_NODE_S)
+    answer = answers.ask((*start, *host.here()), clients, ON_NODE_S, on_node=True)
     node = host.read(answer)
     if node is None:
         what = f"no GPU node answered: {answer.problem or f'{start[0]} said nothing'}"

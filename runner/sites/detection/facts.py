@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from runner.core import process
+from runner.core import paths, process
 from runner.core.errors import RunnerError
 from runner.core.text import clock_s
 
@@ -55,13 +55,14 @@ def ask_all(
         return {name: answer.result() for name, answer in asked.items()}
 
 
-def ask(words: tuple[str, ...], clients: Path | None, timeout_s: float) -> Answer:
-    """Run one command; Ctrl-C ends it."""
+def ask(words: tuple[str, ...], clients: Path | None, timeout_s: float, *, on_node: bool = False) -> Answer:
+    """Run one command; Ctrl-C ends it. ``on_node``: it takes our environment to another machine."""
     command = " ".join(words) if len(" ".join(words)) < 100 else f"{words[0]} ..."
     own = clients / words[0] if clients else None
-    program = str(own) if own and own.exists() else words[0]
+    program = str(own) if own and own.exists() else str(process.find(words[0]) or words[0])
+    env = paths.for_other_machines(_environment()) if on_node else _environment()
     try:
-        done = process.run((program, *words[1:]), timeout_s=timeout_s, check=False, env=_environment())
+        done = process.run((program, *words[1:]), timeout_s=timeout_s, check=False, env=env)
     except process.CommandNotFoundError as error:
         return Answer(command, problem=error.what, absent=True)
     except RunnerError as error:

@@ -26,6 +26,7 @@ from tests.support.commands import Call
 from tests.support.documents import result
 from tests.support.repositories import git, repository
 from tests.support.terminals import Terminal
+from tests.support.users import AS_ROOT, BOB
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 # A command as root that may not read what its mode forbids, as for everybody else.
@@ -140,6 +141,23 @@ def test_links_stay_links_and_those_that_lead_out_are_left_out_with_a_warning(
     monkeypatch.chdir(top)
     warning = next(each for each in prepare(request_of(tmp_path, "true")).findings if each.code == "links-not-copied")
     assert (warning.severity, "no link 'a/out' and 1 more" in warning.what) == ("warn", True)
+    top.chmod(0o1777)  # where others may exchange what is copied
+    assert "open-directory" in {each.code for each in prepare(request_of(tmp_path, "true")).findings}
+
+
+@AS_ROOT
+def test_a_strangers_file_where_all_may_write_is_left_out_with_a_warning(
+    tmp_path: Path, empty_run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(top := repository(tmp_path / "r", {"train.py": b"", "open/m.py": b"", "open/own.py": b""}))
+    (top / "open").chmod(0o1777)
+    os.chown(top / "open/m.py", BOB, BOB)
+    prepared = prepare(request_of(tmp_path, "python3", "train.py"))
+    (left_out,) = (each for each in prepared.findings if each.code == "files-not-copied")
+    assert (left_out.severity, "1 file of other users" in left_out.what) == ("warn", True)
+    assert prepared.snapshot is not None
+    copy(prepared.snapshot, empty_run)
+    assert [path.name for path in (empty_run.path / "code/open").iterdir()] == ["own.py"]
 
 
 def test_a_hostile_index_reads_and_writes_nothing_elsewhere(tmp_path: Path, empty_run: Run) -> None:

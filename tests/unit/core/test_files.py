@@ -306,3 +306,18 @@ def test_the_working_directory_counts_in_a_list_of_paths_where_others_cannot_put
     for mode, here in ((0o755, f"{tmp_path}:"), (0o1777, "")):
         tmp_path.chmod(mode)
         assert ownership.whole_parts(":/x") == f"{here}/x"
+
+
+def test_all_that_a_word_names_is_known_as_written_and_by_its_real_path(tmp_path: Path) -> None:
+    start = Path(os.path.realpath(tmp_path))
+    (start / "of all").mkdir()
+    (start / "of all/run").touch()
+    (start / "link.py").symlink_to("of all/run")
+    (start / "gone").symlink_to("/nowhere/at/all")
+    run = start / "of all/run"
+    assert paths.paths_in("of all/run", start) == paths.paths_in(str(run), Path("/")) == [run]
+    for word in ("link.py", "--code=link.py", "cd x && python3 link.py;", f"-I{start}/link.py"):
+        assert paths.paths_in(word, start) == [start / "link.py", run]
+    assert paths.paths_in("gone", start) == [start / "gone", Path("/nowhere/at/all")]
+    for word in ("", "absent/run", "a\0", "x" * 5000, "https://host/run"):
+        assert paths.paths_in(word, start) == []

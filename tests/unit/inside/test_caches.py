@@ -225,6 +225,19 @@ def test_what_a_stranger_has_put_where_all_may_write_is_not_used(
         assert places.is_others(str(tmp_path / "open/hf"), image=False) == others
 
 
+def test_no_code_is_loaded_from_a_cache_where_others_may_write(base: Path) -> None:
+    """As numba and Triton would; a directory of all above one of this user's does not matter, nor one of data."""
+    (base / "open").mkdir()
+    (base / "open").chmod(0o1777)
+    (base / "open/own").mkdir(mode=0o700)
+    names = ("NUMBA_CACHE_DIR", "TRITON_CACHE_DIR", "MPLCONFIGDIR", "HF_HOME", *caches.CODE)
+    for at, others in ((base / "open", sorted(names)), (base / "open/own", [])):
+        with job(base, home=True, **dict.fromkeys((*names, *caches.DATA), str(at))) as made:
+            assert sorted(made.of_others) == others
+            assert [name for name in names if name in made.variables] == [name for name in names if others]
+            assert made.variables.keys().isdisjoint(caches.DATA)
+
+
 def test_what_a_killed_job_has_left_is_removed_by_the_next_and_a_living_ones_stays(base: Path) -> None:
     words = [sys.executable, LAUNCH, "--caches", "node", "--", "sh", "-c", f"touch {base.parent}/begun; exec sleep 60"]
     with subprocess.Popen(words, env=own_variables(base), stderr=subprocess.DEVNULL) as dead:

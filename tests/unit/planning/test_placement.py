@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import subprocess
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from runner.backends.schedulers.hosts.client import MARK, answer, faults, no_answer, question
+from runner.backends.schedulers.hosts.client import MARK, SshHosts, _used, answer, faults, no_answer, question
 from runner.core.errors import Exit, RefusedError, RunnerError, UsageError
+from runner.core.files import is_on_own_disk
 from runner.model.plan import Plan, PlannedImage
 from runner.model.request import Mount, Request
 from runner.model.site import NodeShape
@@ -18,6 +20,7 @@ from runner.planning.placement import parse_host_file, parse_hosts, place, place
 from runner.planning.plan import plan
 from runner.sites.loader import read_site
 from tests.support.plans import PROGRAM
+from tests.support.shell_files import bash, library, stand_in
 
 DGX = NodeShape(cores=128, memory_mb=1_000_000, gpus=8, threads_per_core=2)
 FOUR = msgspec.structs.replace(DGX, count=4)
@@ -229,6 +232,48 @@ def test_on_another_machine_path_has_nothing_of_this_ones_own_disk(tmp_path: Pat
         (tmp_path / "boot_id").write_text(f"{boot}\n")
         done = subprocess.run(["bash", "-c", f"{asked}\necho $PATH"], capture_output=True, text=True, check=True)
         assert (str(tmp_path) in done.stdout) == has_own
+
+
+def test_no_variable_takes_code_of_this_ones_own_disk_to_another_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also what is not there, which anybody may make."""
+    values = {"PATH": f"{tmp_path}:/usr/bin:/bin", "PYTHONPATH": f"{tmp_path}/gone:/x",
+              "PYTHONPYCACHEPREFIX": f"{tmp_path}", "LD_PRELOAD": f"/a {tmp_path}/b", "D": f"{tmp_path}"}  # fmt: skip
+    for name, value in values.items():
+        monkeypatch.setenv(name, value)
+    code = SshHosts().environment(tmp_path)["RUNNER_CODE"]
+    monkeypatch.undo()
+    shared = {**values, "PATH": "/usr/bin:/bin", "PYTHONPATH": "/x", "PYTHONPYCACHEPREFIX": "", "LD_PRELOAD": "/a"}
+    boot_id = "/proc/sys/kernel/random/boot_id"
+    for boot, expected in ((Path(boot_id).read_text(), values), ("other\n", shared)):
+        (tmp_path / "boot_id").write_text(boot)
+        env = {"RUNNER_CODE": code.replace(boot_id, str(tmp_path / "boot_id")), **values, "LD_PRELOAD": ""}
+        done = bash(library(tmp_path), ". lib/hosts.sh; runner_environment", env)
+        print_all = "".join(f'\nprintf "%s\\n" "${name}"' for name in values)
+        words = ["env", "-i", "/bin/bash", "-c", done.stdout + print_all]
+        said = subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()
+        assert dict(zip(values, said, strict=True)) == expected
+
+
+def test_all_that_a_program_without_a_container_names_counts_as_used_on_a_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("run", "python3"):
+        stand_in(tmp_path, name, "")
+    with tempfile.TemporaryDirectory(dir=Path.home()) as shared:
+        (Path(shared) / "python3").symlink_to(tmp_path / "python3")
+        for words, path, own in (
+            (("bash", f"{tmp_path}/run"), "", f"{tmp_path}/run"),
+            (("bash", "-c", f"exec {tmp_path}/run;"), "", f"{tmp_path}/run"),
+            (("python3", "-c", "1"), f"{shared}:", f"{shared}/python3"),
+            (("python3", "-c", "1"), f"{tmp_path}:", f"{tmp_path}/python3"),
+            (("bash", "-c", "1"), f"{tmp_path}/tools:", ""),  # PATH is sent without it
+            (("bash", f"{tmp_path}/absent"), "", ""),
+        ):
+            monkeypatch.setenv("PATH", f"{path}/usr/bin:/bin")
+            job = msgspec.structs.replace(planned(), runtime="native", mounts=(), program=words)
+            assert next((each for each in _used(job) if is_on_own_disk(Path(each))), "") == own
 
 
 UNKNOWN_KEY = "No ED25519 host key is known for x.\nHost key verification failed."

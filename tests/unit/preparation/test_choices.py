@@ -11,12 +11,13 @@ import pytest
 from runner.core.errors import RefusedError, UsageError
 from runner.model.request import Request
 from runner.model.site import AtSite, UserConfig
-from runner.preparation.choices import Choices, FindProgram, choose_all
+from runner.preparation.choices import Choices, FindProgram, choose_all, pin
 from runner.preparation.site import with_user_values
 from runner.recipes.loader import recipe_of
 from runner.setup.machine import missing_modules
 from runner.sites.loader import Machine, fit_to_machine, read_site
 from tests.support.shell_files import stand_in
+from tests.support.squashfs import SUPERBLOCK, published
 
 CONFIG = UserConfig(account="m1234", sites={"perlmutter": AtSite(account="there", scratch="/s/elvis")})
 
@@ -50,6 +51,19 @@ def test_this_machine_gets_the_first_runtime_that_is_installed() -> None:
 def test_an_environment_is_native() -> None:
     chosen = choices("local", Request(gpus=1, env_name="mine"), "python3")
     assert (chosen.runtime, chosen.environment) == ("native", "mine")
+
+
+def test_an_image_file_that_another_user_could_exchange_is_refused(tmp_path: Path) -> None:
+    """Of a store's own file its rules say what is believed."""
+    (image := tmp_path / "x.sqsh").write_bytes(SUPERBLOCK)
+    stored = published(SUPERBLOCK, tmp_path / "store").path
+    for mode, is_refused in ((0o777, True), (0o1777, False), (0o755, False)):
+        tmp_path.chmod(mode)
+        pinned = pin(str(image), "squashfs")
+        assert bool(pinned.problem) == is_refused, (mode, pinned)
+        assert not is_refused or f"below {tmp_path}, which is everybody's to write to" in pinned.problem
+        assert not is_refused or pinned.fix.endswith(f"chmod +t {tmp_path}")
+        assert not pin(str(stored), "squashfs").problem
 
 
 def test_listed_hosts_give_the_site_its_shape() -> None:

@@ -7,7 +7,9 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import venv
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +49,14 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.fixture
+def shared() -> Iterator[Path]:
+    """A directory that other machines see, too."""
+    with tempfile.TemporaryDirectory(dir=Path.home()) as name:
+        (Path(name) / "run.py").touch()
+        yield Path(name)
+
+
 def test_no_program_starts_where_all_may_write(directory: Path) -> None:
     directory.chmod(0o1777)
     ((what, fix),) = codes(prepared(directory, "python3", "run.py"), "open-directory")
@@ -56,8 +66,46 @@ def test_no_program_starts_where_all_may_write(directory: Path) -> None:
     assert not codes(prepared(directory, "python3", "run.py"), "open-directory")
 
 
+def test_what_runs_is_known_by_its_place_in_any_word_and_data_of_all_are_not_refused(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (directory / "open").mkdir()
+    (directory / "open").chmod(0o1777)
+    (work := directory / "work").mkdir()
+    for name, content in (("t.py", "import random"), ("tool", "#!/usr/bin/python3"), ("data", "1"), ("a.pt", "\x7fEL")):
+        (directory / "open" / name).write_text(content)
+        (directory / "open" / name).chmod(0o777)
+    (work / "link.py").symlink_to("../open/t.py")
+    monkeypatch.chdir(work)
+    at = f"{directory}/open"
+    for words in (("python3", "link.py"), ("bash", "-c", f"true; python3 {at}/t.py"), (f"{at}/tool",),
+                  ("bash", "../open/tool"), ("python3", "-u", f"{at}/tool")):  # fmt: skip
+        ((what, _),) = codes(prepared(directory, *words), "open-directory")
+        assert "open, or lies there, where all may write" in what
+    data = ("python3", "-c", "1", f"{at}/data", f"--data={at}/a.pt", at, f"{at}/*", f"--out={at}/absent.py")
+    assert not codes(prepared(directory, *data), "open-directory")
+
+
+def test_no_program_starts_where_another_user_could_exchange_its_directory(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the job waits; not where only its own owner can, as below a directory of all with the sticky bit."""
+    (own := directory / "scratch/own").mkdir(0o700, parents=True)
+    shutil.copy("run.py", own)
+    runs = {"runs": str(directory / "runs")}
+    for mode, is_refused in ((0o777, True), (0o1777, False), (0o755, False)):
+        own.parent.chmod(mode)
+        for start, script in ((own, "run.py"), (directory, f"{own}/run.py")):
+            monkeypatch.chdir(start)
+            refused = codes(prepared(directory, "python3", script, **runs), "open-directory")
+            assert bool(refused) == is_refused, (mode, start)
+            for what, fix in refused:
+                assert f"{own}, or lies there, which is below {own.parent}, which is everybody's" in what
+                assert fix.endswith(f"chmod +t {own.parent}")
+
+
 def test_what_other_machines_find_by_its_path_is_not_on_this_ones_own_disk(
-    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    directory: Path, tmp_path: Path, shared: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As below /tmp, where on a node whoever makes the path first chooses what runs."""
     monkeypatch.setenv("PATH", f"{tmp_path / 'clients'}:{os.environ['PATH']}")
@@ -66,7 +114,8 @@ def test_what_other_machines_find_by_its_path_is_not_on_this_ones_own_disk(
 
     def own_disk(nodes: str, **values: Any) -> list[str]:
         stand_in(tmp_path / "clients", "sinfo", f"printf '%s\\n' {nodes}")
-        job = prepared(directory, "python3", "run.py", **{"site": "capella", "account": "p", "queue": None} | values)
+        words = values.pop("arguments", ("python3", "run.py"))
+        job = prepared(directory, *words, **{"site": "capella", "account": "p", "queue": None} | values)
         return [what for what, _ in codes(job, "own-disk")]
 
     assert own_disk(here) == []
@@ -76,6 +125,31 @@ def test_what_other_machines_find_by_its_path_is_not_on_this_ones_own_disk(
     (what,) = own_disk("other", **elsewhere)
     assert what.startswith(f"{directory} lies")
     assert own_disk("localhost") == []
+    monkeypatch.chdir(shared)
+    (directory / "tool").touch()
+    (directory / "python3").symlink_to(sys.executable)
+    (shared / "link.py").symlink_to(directory / "run.py")
+    (shared / "env/bin").mkdir(parents=True)
+    (shared / "env/pyvenv.cfg").touch()
+    (shared / "env/bin/activate").touch()
+    (shared / "env/bin/python3").symlink_to(directory / "python3")
+    assert own_disk("other", **elsewhere) == []
+    for words in ((f"{directory}/tool",), ("bash", f"{directory}/tool"), ("bash", "-c", f"python3 {directory}/run.py")):
+        (what,) = own_disk("other", **elsewhere, arguments=words)
+        assert what.startswith(f"{directory}/{'run.py' if '-c' in words else 'tool'} lies"), words
+    for place in (directory, shared):
+        subprocess.run(["git", "init", "-q", place], check=True)
+        subprocess.run(["git", "add", "run.py"], cwd=place, check=True)
+    assert own_disk("other", **elsewhere, arguments=("python3", f"{directory}/not/here", "--to=/tmp")) == []
+    for words in (("--data", str(directory)), (f"--data={directory}",), (f"data.dir={directory}",)):
+        assert own_disk("other", **elsewhere, arguments=("python3", "run.py", *words)) == [], "of data"
+    for more in ({"arguments": ("python3", "link.py")}, {"env_name": f"{shared}/env"},
+                 {"arguments": ("python3", f"{directory}/run.py"), "snapshot": True},
+                 {"arguments": ("env", f"PYTHONPATH={directory}", "python3", "run.py")},
+                 {"env": (("PYTHONPYCACHEPREFIX", f"{directory}/gone"),)}):  # fmt: skip
+        assert len(own_disk("other", **elsewhere, **more)) == 1, more
+    monkeypatch.chdir(directory)
+    assert own_disk("other", **elsewhere, snapshot=True) == [], "it starts in the copy"
     (tmp_path / "clients/in-box").touch()
     assert own_disk("other") == [], "of a box, whose nodes are this machine"
 

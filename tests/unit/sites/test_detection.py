@@ -20,7 +20,7 @@ from runner.model.site import Site
 from runner.preparation.site_check import differences
 from runner.sites.detection import host, pbs, slurm
 from runner.sites.detection.cluster import Detected, draft
-from runner.sites.detection.facts import Answer, ask_all
+from runner.sites.detection.facts import Answer, ask, ask_all
 from runner.sites.loader import names, read_documents, read_site, unknowns
 from tests.support.documents import result
 from tests.support.shell_files import stand_in
@@ -483,3 +483,10 @@ def test_with_a_default_account_none_is_needed_and_else_yours_are_listed(tmp_pat
     cluster, asked, site = accounts(tmp_path / "none", "")
     assert (cluster.account, asked, site.needs) == ("", [], ("account",)), "each trial would be refused for that"
     assert site.hints == {"account": "sacctmgr shows yours: course7, lab42"}
+
+
+def test_a_task_on_a_node_gets_no_path_of_this_ones_own_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(tmp_path, "srun", "echo $PATH")
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin")
+    answers = [ask(("srun",), None, 10, on_node=elsewhere).out.strip() for elsewhere in (False, True)]
+    assert answers == [f"{tmp_path}:/usr/bin", "/usr/bin"]

@@ -6,7 +6,6 @@ whether it is ready.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import secrets
@@ -20,13 +19,13 @@ from pathlib import Path
 import msgspec
 
 from runner.backends import LEFTOVERS
-from runner.backends.schedulers.local.client import JobProcesses, Local
+from runner.backends.schedulers.local.client import JobProcesses, Local, plan_of
 from runner.backends.schedulers.script_parts import SHELL
 from runner.core import files, ownership, paths, process
 from runner.core.errors import Exit, NotAcceptedError, UnknownStateError
 from runner.model.backends import RUNTIMES
 from runner.model.job import JobState
-from runner.model.plan import ListedHosts, Plan, upgraded
+from runner.model.plan import ListedHosts, Plan
 from runner.render import quote_always
 
 ASK_S = 60.0  # all hosts together, ssh's own time-outs in it
@@ -61,7 +60,7 @@ class SshHosts(Local):
         """Check all hosts, then start the controller. Raises NotAcceptedError: a host is not ready: which, why, and the
         fix; exit 3 where it must be fixed first, 8 where trying again may help.
         """
-        plan = _plan(run_directory)
+        plan = plan_of(run_directory)
         token = secrets.token_hex(16)
         (run_directory / TOKEN).write_text(f"{token}\n")
         try:
@@ -79,9 +78,15 @@ class SshHosts(Local):
             )
         return super().submit(run_directory, script)
 
+    def environment(self, run_directory: Path) -> Mapping[str, str]:
+        """Of the controller, with what hosts read after its other variables (hosts.sh)."""
+        given = super().environment(run_directory)
+        path = ownership.whole_parts(given.get("PATH", "")) or os.defpath
+        return {**given, "RUNNER_CODE": "\n".join(_code_lines({**given, "PATH": path}))}
+
     def state(self, job_id: str, run_directory: Path) -> JobState:
         """As of the controller; the nodes are the hosts."""
-        names = _hosts(_plan(run_directory)).names
+        names = _hosts(plan_of(run_directory)).names
         return msgspec.structs.replace(super().state(job_id, run_directory), nodes=",".join(names))
 
     def cancel(self, job_id: str) -> None:
@@ -95,14 +100,6 @@ class SshHosts(Local):
                 fix="cancel it where it was submitted (`host` in the run's provenance.json)",
             )
         super().cancel(job_id)
-
-
-def _plan(run_directory: Path) -> Plan:
-    try:
-        # Not msgspec's own decoder: a value may hold bytes that are no UTF-8, as escapes that it does not take.
-        return msgspec.convert(upgraded(json.loads(files.Folder(run_directory).content_of("plan.json"))), Plan)
-    except (OSError, ValueError) as error:
-        raise UnknownStateError(f"the run's plan cannot be read: {error}", where=str(run_directory)) from error
 
 
 def _hosts(plan: Plan) -> ListedHosts:
@@ -198,7 +195,7 @@ def question(plan: Plan, run: str, head: str, path: str) -> str:
     hosts = _hosts(plan)
     lists = {"mounts": [mount.source for mount in plan.mounts], "programs": hosts.programs, "modules": hosts.modules}
     lines = [
-        *_path_lines(path),
+        *_code_lines({"PATH": path} if path else {}),
         f"token={quote_always(f'{run}/{TOKEN}')} head={quote_always(head)} image={quote_always(plan.image.path)}",
         *(f"{name}=({' '.join(map(quote_always, values))})" for name, values in lists.items()),
         f"RUNNER_TRUST={quote_always(os.environ.get('RUNNER_TRUST', ''))}",
@@ -207,12 +204,15 @@ def question(plan: Plan, run: str, head: str, path: str) -> str:
     return "\n".join(lines)
 
 
-def _path_lines(path: str) -> Iterator[str]:
-    """On another machine without what is on this one's own disk: there it may be another user's."""
-    if shared := ":".join(part for part in path.split(":") if not files.is_on_own_disk(Path(part))):
-        yield f"export PATH={quote_always(shared)}"
-    if shared != path:
-        yield f'[ "$(cat /proc/sys/kernel/random/boot_id)" != {_boot_id()} ] || export PATH={quote_always(path)}'
+def _code_lines(environment: Mapping[str, str]) -> Iterator[str]:
+    """The variables of paths.CODE, as exports: whole on this machine alone. Nothing but bash runs in between."""
+    own = {name: environment[name] for name in paths.CODE if name in environment}
+    others = paths.for_other_machines(own)
+    yield from (f"export {name}={quote_always(value)}" for name, value in others.items())
+    if others != own:
+        whole = " ".join(f"{name}={quote_always(value)}" for name, value in own.items())
+        yield "read -r runner_boot </proc/sys/kernel/random/boot_id"
+        yield f'[ "$runner_boot" != {_boot_id()} ] || export {whole}'
 
 
 def answer(out: str) -> dict[str, list[str]] | None:
@@ -262,10 +262,12 @@ def _used(plan: Plan) -> Iterator[str]:
     """
     yield from (each for each in (plan.image.path, *(mount.source for mount in plan.mounts)) if each)
     if not RUNTIMES[plan.runtime].is_container:
-        scripts = (word for word in plan.program if word.startswith("/") and word.endswith((".py", ".sh")))
-        listed = (os.environ.get(name, "").split(":") for name in paths.CODE[1:])  # PATH is sent without them
-        named = (plan.workdir, *plan.program[:1], *scripts, *chain(*listed))
-        yield from (each for each in named if each.startswith("/") and Path(each).exists())
+        # Whatever else these variables name stays here (_code_lines), and is not missed.
+        listed = (paths.split_list(name, os.environ.get(name, "")) for name in paths.CODE[2:])
+        programs = map(process.find, ("python3", *plan.program[:1]))  # there others of these names would be run
+        words = paths.named_code(plan.program, Path(plan.workdir))
+        named = map(str, (plan.workdir, *filter(None, programs), *words, *chain(*listed)))
+        yield from (each for each in named if each.startswith("/") and os.path.lexists(each))
 
 
 def _boot_id() -> str:

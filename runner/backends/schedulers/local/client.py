@@ -15,6 +15,7 @@ number, start time in clock ticks since the boot (proc(5), field 22 of stat), an
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -27,11 +28,11 @@ from typing import IO
 
 import msgspec
 
-from runner.core import files, process, process_identity
+from runner.core import files, paths, process, process_identity
 from runner.core.errors import NotAcceptedError, UnknownStateError
 from runner.core.process_identity import Entry
 from runner.model.job import ExitMarker, JobState
-from runner.model.plan import Plan
+from runner.model.plan import Plan, upgraded
 
 GRACE_S = 45.0  # more than the script gives its ranks
 _POLL_S = 0.1
@@ -113,7 +114,8 @@ class Local:
         options and functions that the user's shell exports, which go, nor BASH_ENV (-p), which stays for the program.
         """
         shell = ("BASH_FUNC_", "SHELLOPTS", "BASHOPTS")
-        env = {name: value for name, value in os.environ.items() if not name.startswith(shell)}
+        given = self.environment(run_directory)
+        env = {name: value for name, value in given.items() if not name.startswith(shell)}
         if self.clients is not None:
             env["PATH"] = f"{self.clients}:{env.get('PATH', os.defpath)}"
         argv, logs = ("bash", "-p", run_directory / script), run_directory / "logs"
@@ -128,6 +130,14 @@ class Local:
         entry = process_identity.entry(child.pid)
         assert entry is not None, "a child that was not waited for stays in the process table"
         return f"{entry.pid}.{entry.start}.{_boot()}"
+
+    def environment(self, run_directory: Path) -> Mapping[str, str]:
+        """Of the script, this shell's: of a step of an allocation, whose starter takes it to other nodes."""
+        with suppress(UnknownStateError):
+            held = plan_of(run_directory).existing_allocation
+            if held is not None and not paths.are_this_machine(held.nodes):
+                return paths.for_other_machines(os.environ)
+        return os.environ
 
     def find(self, run_directory: Path) -> str | None:
         """The id that the job itself has left in the run directory; None if it has left none (yet)."""
@@ -186,6 +196,15 @@ class Local:
         except PermissionError:
             where = f"process {job_id.partition('.')[0]}"
             raise UnknownStateError(f"job {job_id} is another user's", where=where) from None
+
+
+def plan_of(run_directory: Path) -> Plan:
+    """Raises UnknownStateError: it cannot be read."""
+    try:
+        # Not msgspec's own decoder: a value may hold bytes that are no UTF-8, as escapes that it does not take.
+        return msgspec.convert(upgraded(json.loads(files.Folder(run_directory).content_of("plan.json"))), Plan)
+    except (OSError, ValueError) as error:
+        raise UnknownStateError(f"the run's plan cannot be read: {error}", where=str(run_directory)) from error
 
 
 def beside(

@@ -26,8 +26,8 @@ runner_keep_only() {
 # where modules have set LD_LIBRARY_PATH: a module system without it takes them for loaded, and does not load them again.
 runner_unset_login() {
   [ "${1-}" = but-libraries ] || unset -v LD_LIBRARY_PATH
-  unset -v HOSTNAME PYTHONPATH PYTHONHOME PYTHONSTARTUP VIRTUAL_ENV LD_PRELOAD BASH_ENV "${!CONDA_@}" \
-    "${!OMPI_MCA_@}" "${!PMIX_MCA_@}" "${!HOROVOD_@}" "${!PYXIS_@}" "${!APPTAINER@}" "${!SINGULARITY@}" "${!SHIFTER@}"
+  unset -v HOSTNAME PYTHONPATH PYTHONHOME PYTHONSTARTUP PYTHONPYCACHEPREFIX PYTHONUSERBASE VIRTUAL_ENV LD_PRELOAD \
+    BASH_ENV "${!CONDA_@}" "${!OMPI_MCA_@}" "${!PMIX_MCA_@}" "${!HOROVOD_@}" "${!PYXIS_@}" "${!APPTAINER@}" "${!SINGULARITY@}" "${!SHIFTER@}"
   runner_unset_proxies
 }
 

@@ -13,7 +13,8 @@ runner_meet_at_first() {
 }
 
 # The environment of this shell, as exports: there is no container to bring one. Not the submitting shell's user,
-# terminal, road here, GPUs and scratch: the node has its own.
+# terminal, road here, GPUs and scratch: the node has its own. RUNNER_CODE: exports for the places of programs, which
+# another machine gets without those on this one's own disk.
 runner_environment() {
   local runner_i
   while IFS= read -r runner_i; do
@@ -24,6 +25,7 @@ runner_environment() {
     *) printf 'export %s=%q\n' "$runner_i" "${!runner_i-}" ;;
     esac
   done < <(compgen -e)
+  printf '%s\n' "${RUNNER_CODE-}"
 }
 
 # What the bash of node $1 reads first. $2: `environment` where its program runs in that of this shell.

@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from runner.backends import schedulers
-from runner.core import process
+from runner.core import paths, process
 from runner.core.errors import NotAcceptedError, RefusedError, UnknownStateError
 from runner.core.invocation import PROGRAM
 from runner.core.text import clock_s, gpus_text
@@ -285,9 +285,10 @@ class Slurm:
     def _client(
         self, program: str, *options: str, cwd: Path | None = None, timeout_s: float | None = None
     ) -> process.Completed:
-        return schedulers.call_client(
-            "Slurm", self.clients, program, *options, cwd=cwd, env=_environment(), timeout_s=timeout_s
-        )
+        env = _environment()
+        if program == "sbatch":  # the job may get it (--export)
+            env, program = paths.for_other_machines(env), program if self.clients else _whole(program)
+        return schedulers.call_client("Slurm", self.clients, program, *options, cwd=cwd, env=env, timeout_s=timeout_s)
 
 
 def _owners(runs: Iterable[Path]) -> set[int]:
@@ -411,13 +412,19 @@ def beside(
     """See SchedulerModule: a step that shares all that the job has on that node (srun(1): without ``--exact``). Unless
     ``--unbuffered``, Slurm holds output back until its line ends.
     """
-    srun = "srun" if clients is None else str(clients / "srun")
+    srun = _whole("srun") if clients is None else str(clients / "srun")
     if "_" in job_id:  # of an array: srun takes the job's own number alone
         asked = Slurm(clients)._client("squeue", "--noheader", f"--jobs={job_id}", "--format=%A")
         job_id = asked.out.strip() or job_id
     where = f"--nodelist={node}" if node else "--relative=0"
     step = ("--overlap", "--nodes=1", "--ntasks=1", where, "--mpi=none", "--quiet")
-    return (srun, f"--jobid={job_id}", *step, "--pty" if terminal else "--unbuffered", *words), _environment()
+    words = (srun, f"--jobid={job_id}", *step, "--pty" if terminal else "--unbuffered", *words)
+    return words, paths.for_other_machines(_environment())
+
+
+def _whole(program: str) -> str:
+    """Its path, by which it is run with another PATH."""
+    return str(process.find(program) or program)
 
 
 def _environment() -> dict[str, str]:

@@ -18,12 +18,13 @@ import pytest
 from runner.backends.schedulers.hosts.client import SshHosts
 from runner.backends.schedulers.local.client import JobProcesses, Local
 from runner.backends.schedulers.script_parts import SUPERVISE
+from runner.backends.schedulers.slurm import client as slurm
 from runner.core import process_identity
 from runner.core.errors import NotAcceptedError, UnknownStateError
 from runner.jobs.directory import Run
 from runner.jobs.states import cancel, connected
 from runner.model.job import JobState, Submitted
-from runner.model.plan import ListedHosts
+from runner.model.plan import ListedHosts, StepNodes
 from tests.support.plans import PLAN
 from tests.support.users import ALICE, run_as
 from tests.support.waiting import until
@@ -106,6 +107,19 @@ def test_a_script_starts_clean_of_what_the_users_shell_exports(run: Path, monkey
     first, *rest = (run / "logs" / "batch.out").read_text().splitlines()
     assert "planted" not in first and rest[:2] == ["from BASH_ENV", "program"], "the program's shell is the user's"
     assert "noexec" not in rest[2] and not (run / "logs" / "batch.err").read_text()
+
+
+def test_a_step_takes_no_path_of_this_ones_own_disk_to_other_nodes(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", f"{run}:/usr/bin")
+    for nodes, path in ((("n1", HERE), "/usr/bin"), ((HERE,), f"{run}:/usr/bin"), ((), f"{run}:/usr/bin")):
+        held = StepNodes(nodes, job_id="7") if nodes else None
+        Run(run).write("plan.json", msgspec.structs.replace(PLAN, existing_allocation=held))
+        assert Local().environment(run)["PATH"] == path
+    (run / "sbatch").write_text("#!/bin/sh\nprintf %s $PATH")
+    (run / "sbatch").chmod(0o755)
+    assert slurm.Slurm().submit(run, "job.sh") == "/usr/bin"  # --export=ALL
+    argv, env = slurm.beside(None, "7", "n1", ("id",), plan=None, terminal=False)
+    assert (argv[0], env["PATH"]) == ("srun", "/usr/bin")
 
 
 def test_a_job_is_found_again_by_what_it_left_itself(run: Path) -> None:

@@ -38,6 +38,7 @@ LOGIN = {
     "LOADEDMODULES": "craype:libfabric:mine", "LD_LIBRARY_PATH": "/opt/libfabric/lib64:/home/e/lib",
     "MINE": "a b\n$(c)", "SLURM_JOB_ID": "7", "SLURM_NODELIST": "n[1-2]", "CUDA_VISIBLE_DEVICES": "0",
     "BASH_FUNC_module%%": "() { echo stale; }", "HOROVOD_RANK": "3",
+    "PYTHONPYCACHEPREFIX": "/tmp/x", "PYTHONUSERBASE": "/tmp/x",
 }  # fmt: skip
 
 
@@ -86,7 +87,7 @@ def test_a_login_shell_without_modules_stays_as_it_is(tmp_path: Path) -> None:
     plain = {name: value for name, value in LOGIN.items() if name not in ("LOADEDMODULES", "MODULES_READY")}
     env = begin(tmp_path, plain)
     assert (env["PATH"], env["MINE"], env["SAID"]) == (plain["PATH"], plain["MINE"], "stale")
-    assert not {"LD_LIBRARY_PATH", "HOROVOD_RANK"} & set(env)
+    assert not {"LD_LIBRARY_PATH", "HOROVOD_RANK", "PYTHONPYCACHEPREFIX", "PYTHONUSERBASE"} & set(env)
 
 
 @pytest.mark.parametrize("export", ["none", "nil", "all"])

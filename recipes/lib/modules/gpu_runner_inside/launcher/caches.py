@@ -50,6 +50,15 @@ PLACED = {
     "TFHUB_CACHE_DIR": "tfhub",
     "NUMBA_CACHE_DIR": "numba",
 }
+# Of these two, which hold models and data, one of all is used: only another user's is replaced.
+DATA = ("HF_HUB_CACHE", "HF_DATASETS_CACHE")
+# Of code, and replaced only where another user's, or where others may write.
+CODE = {
+    "TORCH_EXTENSIONS_DIR": "torch_extensions",
+    "HF_MODULES_CACHE": "huggingface/modules",
+    "JAX_COMPILATION_CACHE_DIR": "jax",
+    "PYTHONPYCACHEPREFIX": "pycache",
+}
 _PREFIX, _TEMPORARY = "gpu-runner-cache-", "gpu-runner-tmp-"
 _OF_A_JOB = re.compile(f"/({_PREFIX}|{_TEMPORARY})")
 _BASES = ("/tmp", "/var/tmp")  # after TMPDIR
@@ -109,8 +118,12 @@ def prepare(
     is_kept = places.is_closed(real) and _has_room(real)
     missing.update({} if is_kept else TEMPORARY)
     placed = {**HOME, **PLACED}
-    named = {name: below for name, below in {**ALWAYS, **placed}.items() if name in given}
-    others = {name: below for name, below in named.items() if places.is_others(given[name], image=image)}
+    named = {name: below for name, below in {**ALWAYS, **placed, **CODE}.items() if name in given}
+    others = {
+        name: below
+        for name, below in named.items()
+        if places.is_others(given[name], image=image) or (name not in DATA and places.is_open(given[name], image=image))
+    }
     for name, below in placed.items():
         if (env.get(name) and name not in given) or not (home or _usable(given.get(name, "/"))):
             missing[name] = below

@@ -58,19 +58,26 @@ def is_others(path: str, *, image: bool) -> bool:
     with suppress(OSError):
         for each in _way(path):
             above = os.stat(os.path.dirname(each))
-            is_open = all_may_write(os.path.dirname(each), above)
+            is_open_above = all_may_write(os.path.dirname(each), above)
             if not os.path.lexists(each):
-                if not is_open:
+                if not is_open_above:
                     return False
                 os.makedirs(path, 0o700)
             about = status_of(each)
             owner = owner_of(about)
-            if owner not in users and owner >= first and (is_open or owner != about.st_uid):
+            if owner not in users and owner >= first and (is_open_above or owner != about.st_uid):
                 return True
-            if is_open and not above.st_mode & stat.S_ISVTX:
+            if is_open_above and not above.st_mode & stat.S_ISVTX:
                 return True
         return False
     return True
+
+
+def is_open(path: str, *, image: bool) -> bool:
+    """Whether it is a directory where all may put what they like, and not in the image itself."""
+    if os.path.isdir(path) and not (image and _mount_of(path) == "/"):
+        return all_may_write(os.path.realpath(path), os.stat(path))
+    return False
 
 
 def _mount_of(path: str) -> str:
