@@ -77,11 +77,9 @@ def observe(
     unstarted, start_fix = program_problem(request, image, is_container=facts.is_container, loads=loads)
     starts_in = loaded.directory if request.starts_in is None else Path(request.starts_in)
     used = [
-        *(
-            Path(os.path.realpath(request.runs)),
-            Path(image.planned.path),
-            *(Path(mount.source) for mount in request.mounts),
-        ),
+        Path(os.path.realpath(request.runs)),
+        Path(image.planned.path),
+        *(Path(mount.source) for mount in request.mounts),
         *_places_of_program(request),
         *((Path(its.directory, "bin/python3"),) if its is not None and its.directory else ()),
         *of_setup,

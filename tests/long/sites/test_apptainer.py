@@ -137,11 +137,12 @@ def test_what_the_builder_prints_is_shown_whole_and_nothing_is_left(
     """A builder that has no room for the image's tree."""
     runner = Runner(Path(unstable.site), tmp_path, tmp_path / "state", unstable.bin_dir)
     store = tmp_path / "store"
-    env = {"PATH": f"{unstable.bin_dir}:/usr/bin:/bin", "APPTAINER_TMPDIR": "/proc/no-such-place"}
+    (no_room := tmp_path / "no room").touch()
+    env = {"PATH": f"{unstable.bin_dir}:/usr/bin:/bin", "APPTAINER_TMPDIR": str(no_room)}
     words = ("convert", "--format", "sif", "--store", str(store), horovod_image.reference)
     said = runner(*words, code=8, env=env).err
     assert "apptainer failed with exit code" in said
-    assert "/proc/no-such-place" in said
+    assert str(no_room) in said
     assert list(store.iterdir()) == []
 
 
