@@ -107,7 +107,10 @@ is_own() {
 unset_unsafe() {
   local variable
   for variable; do
-    case ${!variable-} in '' | /tmp | /var/tmp) ;; *) is_own "${!variable}" || unset -v "$variable" ;; esac
+    case ${!variable-} in '' | /tmp | /var/tmp) continue ;; esac
+    is_own "${!variable}" && continue
+    printf '%s\n' "gpu-runner: $variable=${!variable} is not used: others could exchange what lies there" >&2
+    unset -v "$variable"
   done
 }
 

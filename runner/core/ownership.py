@@ -16,7 +16,7 @@ from pathlib import Path
 TRUSTS = "RUNNER_TRUST=NAME,... trusts accounts of the site"  # the end of a fix (exchangeable_by)
 _LEFT = "not mounted any more"  # whose a place is (exchangeable_by)
 _MOST_ON_THE_WAY = 1000  # names: links may lead in circles
-_GROUP = 0x08  # the tag of an ACL's entry for a named group (linux/posix_acl.h)
+_OWNING_GROUP, _GROUP = 0x04, 0x08  # tags of an ACL's entries for the mode's group and a named one (linux/posix_acl.h)
 _NO_USER = 2**32 - 1  # the one id that no user can have: (uid_t) -1
 _believed = set[int]()  # devices of file systems that no stranger has mounted, nor can take away
 
@@ -137,11 +137,11 @@ def way_out(directory: Path, whose: str) -> str:
     if user := user_of(whose):
         return f"RUNNER_TRUST={user}, if you trust {_name_of(int(user))}"
     above = re.match(r"(?:below|behind) (/.*), which is ", whose)
-    if above is None and directory.is_file():
-        return f"or its owner closes it: chmod go-w {shlex.quote(str(directory))}"
     place = shlex.quote(above[1] if above else str(directory))
     if group := re.search(r"its group's \((.*?)\) to write to, who may be anybody( \(no sticky bit\))?\Z", whose):
         return f"chmod g-w {place}, if it is yours; RUNNER_TRUST={shlex.quote(f'@{group[1]}')} trusts them"
+    if above is None and directory.is_file():
+        return f"or its owner closes it: chmod go-w {place}"
     return (
         f"or its owner closes it: chmod +t {place}"
         if whose.endswith("(no sticky bit)")
@@ -149,11 +149,14 @@ def way_out(directory: Path, whose: str) -> str:
     )
 
 
-def closing(directory: str | Path) -> str:
+def closing(directory: Path) -> str:
     """The fix where programs would run what is in a directory that all may write to: what they left runs later, too."""
-    place = shlex.quote(str(directory))
-    own = f"start it in a directory of your own; or close this one: chmod go-w {place}"
-    return f"{own}; then look at what others have left in it: find {place} ! -user $USER"
+    place, whose = shlex.quote(str(directory)), ""
+    with suppress(OSError):
+        whose = open_to(status_of(directory), directory)
+    close = f"or close this one: chmod go-w {place}" if whose.startswith("everybody") else way_out(directory, whose)
+    look = f"then look at what others have left in it: find {place} ! -user $USER"
+    return f"start it in a directory of your own; {close}; {look}"
 
 
 def of_file(path: Path) -> tuple[str, str]:
@@ -210,17 +213,33 @@ def own_and_others(top: Path, names: Iterable[str], *, kernels: bool = False) ->
     """
     about = cache(partial(status_of, follow=False))  # of each directory once
 
-    @cache
     def is_others(path: Path) -> bool:
         place = about(path), about(path.parent)
         return is_put_by_stranger(*place) or (kernels and is_strangers(*place, by_place=True))
 
+    @cache
+    def of_directory(name: str) -> tuple[bool, bool]:
+        """Whether all in it is others', and whether what is in it is looked at: of 300,000 files not each."""
+        places = [top / each for each in (Path(name), *Path(name).parents) if name and each.name]
+        status = about(top / name)
+        is_closed = not kernels and owner_of(status) == status.st_uid and not _all_may_write(status)
+        return any(map(is_others, places)), not is_closed
+
     own, others = list[str](), list[str]()
     for name in names:
         with suppress(FileNotFoundError, NotADirectoryError):  # since they were listed
-            places = map(top.joinpath, (Path(name), *list(Path(name).parents)[:-1]))
-            (others if any(map(is_others, places)) else own).append(name)
+            are_others, is_looked_at = of_directory(name.rpartition("/")[0])
+            if is_looked_at or os.path.lexists(f"{top}/{name}"):
+                (others if are_others or (is_looked_at and is_others(top / name)) else own).append(name)
     return own, others
+
+
+def is_kept_in(path: Path) -> bool:
+    """Whether a directory of this user's, above what has this real path, lets no other user in."""
+    with suppress(OSError):
+        above = (status_of(each) for each in path.resolve().parents)
+        return any(owner_of(each) == os.geteuid() and not each.st_mode & 0o011 for each in above)
+    return False
 
 
 def is_strangers_link(path: Path) -> bool:
@@ -267,7 +286,9 @@ def status_of(place: Path | int, *, follow: bool = True) -> os.stat_result:
     # Of an ACL the mode's group has the mask: what anybody it names may do at most.
     if status.st_mode & stat.S_IWGRP and not stat.S_ISLNK(status.st_mode):
         with suppress(OSError):
-            entries = struct.iter_unpack("<HHI", os.getxattr(place, "system.posix_acl_access")[4:])
+            entries = [*struct.iter_unpack("<HHI", os.getxattr(place, "system.posix_acl_access")[4:])]
+            if not any(tag == _OWNING_GROUP and may & 0o2 for tag, may, _ in entries):
+                status = os.stat_result((status.st_mode & ~stat.S_IWGRP, *status[1:]))
             if any(tag == _GROUP and may & 0o2 and _is_of_others(group, status) for tag, may, group in entries):
                 return os.stat_result((status.st_mode | stat.S_IWOTH, *status[1:]))
     return status
@@ -468,7 +489,7 @@ def _way(path: Path, read: Callable[[Path], Path] = Path.readlink) -> list[Path]
 
 def links_to(path: Path) -> list[Path]:
     """The links by which a path is found, each by its real name."""
-    return [each for each in _way(path) if each.is_symlink()]
+    return [each for each in _way(path) if os.path.islink(each)]  # noqa: PTH114  # is_symlink raises in a closed one
 
 
 def _trusted() -> tuple[int, frozenset[int], frozenset[int]]:

@@ -11,7 +11,7 @@ import re
 import shlex
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -132,14 +132,22 @@ def paths_in(word: str, start: Path) -> list[Path]:
     return list(dict.fromkeys(each for path in there for each in (path, Path(os.path.realpath(path)))))
 
 
-def named_code(program: Sequence[str], start: Path) -> Iterator[Path]:
-    """What of all that a command line names may be run: not a directory that an option, or a variable that is none of
-    CODE, has for a value, as of data, of which each machine may have its own.
+_INTERPRETER = re.compile(r"((ba|da|k|z)?sh|python[\d.]*|perl|Rscript|julia|source|\.)\Z")
+
+
+def named_code(program: Sequence[str], start: Path, where: Callable[[Path], bool]) -> Iterator[Path]:
+    """What lies ``where``, of all that a command line names, and is run: the program, what an interpreter has for its
+    first word, and files that are code by their names or as they begin. All else is data, which may lie anywhere.
     """
     for before, word in zip(("", *program), program, strict=False):
-        name = re.match(r"(-*[\w.+-]+)=\S*\Z", word)
-        of_data = name[1] not in CODE if name else len(before) > 2 and before.startswith("--") and "=" not in before
-        yield from (each for each in paths_in(word, start) if not (of_data and os.path.isdir(each)))  # noqa: PTH112
+        is_run = not before or _INTERPRETER.match(before.rpartition("/")[2]) or word.partition("=")[0] in CODE
+        yield from (each for each in paths_in(word, start) if where(each) and (is_run or _is_code(each)))
+
+
+def _is_code(file: Path) -> bool:
+    with suppress(OSError), files.open_regular(file) as opened:
+        return file.name.endswith((".py", ".sh")) or opened.read(4).startswith((b"#!", b"\x7fELF"))
+    return False
 
 
 def split_list(variable: str, value: str) -> list[str]:

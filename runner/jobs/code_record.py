@@ -180,8 +180,8 @@ def _names(listed: Iterable[bytes]) -> tuple[str, ...]:
 
 @contextmanager
 def git_reader(repository: Repository) -> Iterator[GitReader]:
-    """Git with a directory of its own, that has a copy of the index, and in its configuration the repository's harmless
-    settings alone. Raises GitError: git is not there, or the repository's configuration or index cannot be read.
+    """Git with a directory of its own, whose configuration has the repository's harmless settings alone. Raises
+    GitError: git is not there, or the repository's configuration or index cannot be read.
     """
     with files.temporary_directory() as own:
         for folder in ("objects", "refs"):
@@ -214,10 +214,14 @@ def git_reader(repository: Repository) -> Iterator[GitReader]:
         env |= {
             "GIT_OBJECT_DIRECTORY": str(repository.common / "objects"),
             "GIT_WORK_TREE": str(repository.top),
+            "GIT_INDEX_FILE": str((repository.directory if repository.is_trusted else own) / "index"),
         }
-        _copy_index(repository.directory, own)
+        if not repository.is_trusted:
+            _copy_index(repository.directory, own)
         if re.search(rb"(\A|\0)[a-z] ", _run(repository, env, "ls-files", "-v", "-z")):
-            # Git takes files for unchanged as the user wants it: the copy says what they are.
+            # Git takes files for unchanged as the user wants it: a copy says what they are.
+            _copy_index(repository.directory, own)
+            env["GIT_INDEX_FILE"] = str(own / "index")
             _run(repository, env, "update-index", "-q", "--really-refresh")
         yield GitReader(repository, env)
 

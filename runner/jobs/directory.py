@@ -331,7 +331,7 @@ class Run(files.Folder):
         if not _OF_STUDY.match(str(ran_in := self.ran_in)):
             return None
         above = ran_in.parents[2]
-        is_there = self.may_name(above) and (not (above / STUDY).is_file() or self._is_noted(ran_in))
+        is_there = self.may_name(above) and (not os.path.isfile(above / STUDY) or self._is_noted(ran_in))  # noqa: PTH113
         return ran_in if is_there else self._unknown(ran_in)
 
     @property
@@ -343,7 +343,8 @@ class Run(files.Folder):
         places = [each for each in (ran_in, self.path) if each.parent.parent.name == LAUNCHES]
         places = [each for each in places if self.may_name(each.parents[2])]
         is_there = ran_in == self.path
-        there = (each for each in places if (each.parents[2] / SWEEP).is_file() and (is_there or self._is_noted(each)))
+        swept = [each for each in places if os.path.isfile(each.parents[2] / SWEEP)]  # noqa: PTH113  # is_file raises
+        there = (each for each in swept if is_there or self._is_noted(each))
         return next(there, self._unknown(ran_in) if self.swept else None)
 
     def _unknown(self, place: Path) -> Path:

@@ -208,9 +208,10 @@ def _mentioned(program: Sequence[str], outer: tuple[str, ...]) -> Iterator[Start
         return
     by_python = is_python(words[unwrapped(words)])
     for place, word in enumerate(words[1:], 1):
-        before, rest = words[place - 1], words[place + 1 :]
-        call = next((call for call in _CALLS if (base(word), *rest)[: len(call)] == call), ())
+        before = words[place - 1]
+        call = next((each for each in _CALLS if (base(word), *words[place + 1 : place + len(each)]) == each), ())
         unsure = by_python or before.startswith("--")
+        rest = words[place + 1 :] if call else ()  # of 10,000 words not each
         starts = any(map(is_program, rest)) if unsure else rest or base(words[0]) == "xargs"
         is_value = "=" in word or (place > 1 and _NAMES_ONE.fullmatch(before))
         is_text = " " in word and (_RUN_BY_CODE.search(word) if by_python else _starts(word, outer))

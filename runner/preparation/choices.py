@@ -334,7 +334,8 @@ def _stored(reference: str, form: Form) -> JobImage:
         fix = f"`{PROGRAM} images verify {stored.path}` checks every byte{again}"
         return JobImage(planned, f"the image {stored.path} is damaged: {why}", fix)
     is_stores = stored.digest or stored.sha256 or stored.key  # a store has rules of its own
-    whose = ownership.beside_its_owner(stored.path) if is_path and not (is_stores or owner) else ""
+    is_safe = is_stores or owner or ownership.is_kept_in(stored.path)
+    whose = ownership.beside_its_owner(stored.path) if is_path and not is_safe else ""
     problem = f"the image {path} is {whose}: what is there runs as you" if whose else ""
     fix = f"name one in a directory of your own; {ownership.way_out(stored.path, whose)}" if whose else ""
     return JobImage(planned, problem, fix, owner=owner)

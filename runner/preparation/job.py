@@ -125,7 +125,7 @@ def prepare(asked: Request, *, say: Say = silent, keep: bool = True) -> Prepared
         raise RefusedError(
             what, where=f"--{min(chosen)}", fix="leave it out, or get an allocation of these nodes alone"
         )
-    observed = observe(request, user_site, choices, loaded, image, snapshot)
+    observed = observe(request, user_site, choices, loaded, image, snapshot, allocation)
     findings = check(planned, choices.site, observed, request.force)
     script = render(planned, common.staged_step(planned, runtime(planned.runtime)))
     return PreparedJob(

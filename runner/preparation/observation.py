@@ -6,8 +6,10 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +27,7 @@ from runner.core.text import nearest
 from runner.environments.directory import check_setup
 from runner.model.backends import RUNTIMES, SCHEDULERS, runtime_programs
 from runner.model.image import Activate
+from runner.model.job import Allocation
 from runner.model.request import Mount, Recipe, Request
 from runner.model.site import RuntimeAtSite, Site
 from runner.planning.environment import carried_caches
@@ -50,6 +53,7 @@ def observe(
     loaded: LoadedRecipe,
     image: JobImage,
     snapshot: Snapshot | None = None,
+    allocation: Allocation | None = None,
 ) -> Observed:
     """Look at everything on this machine that the checks will judge."""
     site, facts, recipe = choices.site, RUNTIMES[choices.runtime], loaded.recipe
@@ -85,6 +89,7 @@ def observe(
         *of_setup,
         *(Path(each) for name, value in request.env if name in paths.CODE for each in paths.within(value or "")),
     ]
+    is_here = allocation is not None and paths.are_this_machine(each.name for each in allocation.nodes)
     original = starts_in if snapshot is None else snapshot.top / snapshot.start
     is_users = request.starts_in is not None
     directory_problem, directory_fix = _directory_problem(original, request.program, is_users=is_users)
@@ -110,7 +115,7 @@ def observe(
         program_fix=start_fix,
         directory_problem=directory_problem,
         directory_fix=directory_fix,
-        own_disk=_own_disk(site, used),
+        own_disk="" if is_here else _own_disk(site, used),
         modules=() if on_this_machine or facts.is_container else _modules_of_shell(),
         plugin_problem=plugin_problem,
         plugin_fix=plugin_fix,
@@ -148,15 +153,15 @@ def _own_disk(site: Site, used: Iterable[Path]) -> str:
     return "" if paths.are_this_machine(re.findall(r"^([\w.-]+)(?:\||$)", listed, re.MULTILINE)) else place
 
 
-def _places_of_program(request: Request) -> tuple[Path, ...]:
-    """Where the program starts, and what it names (named_code); of one that starts in a copy, which has what is
-    relative, the latter alone.
+def _places_of_program(request: Request) -> Iterator[Path]:
+    """Where the program starts, and what it names on this machine's own disk; of one that starts in a copy, which has
+    what is relative, the latter alone.
     """
     start = request.mounted_directory
-    if not request.program:
-        return ()
-    at = Path("/dev/null" if start is None else start)  # which has nothing below it
-    return (*(() if start is None else (at,)), *paths.named_code(request.program, at))
+    if request.program:
+        yield from () if start is None else (Path(start),)
+        at = Path("/dev/null" if start is None else start)  # which has nothing below it
+        yield from paths.named_code(request.program, at, files.is_on_own_disk)
 
 
 def _directory_problem(start: Path | None, program: Sequence[str], *, is_users: bool) -> tuple[str, str]:
@@ -165,27 +170,19 @@ def _directory_problem(start: Path | None, program: Sequence[str], *, is_users: 
     """
     if start is None:
         return "", ""
-    for place, file in ((start, None), *((each.parent, each) for each in paths.named_code(program, start))):
-        is_open = ownership.is_open(place)
-        whose = ownership.beside_its_owner(place) if is_users and not is_open else ""
-        if not (is_open or whose) or not (file is None or _is_code(file)):
-            continue
+
+    @cache
+    def problem(place: Path) -> tuple[str, str]:
         what = f"the program starts in {place}, or lies there"
-        if is_open:
+        if ownership.is_open(place):
             return f"{what}, where all may write: modules of others would run as you", ownership.closing(place)
-        what = f"{what}, which is {whose}: while the job waits, another user could exchange it"
-        return what, f"start it in a directory of your own; {ownership.way_out(place, whose)}"
-    return "", ""
+        if is_users and (whose := ownership.beside_its_owner(place)):
+            what = f"{what}, which is {whose}: while the job waits, another user could exchange it"
+            return what, f"start it in a directory of your own; {ownership.way_out(place, whose)}"
+        return "", ""
 
-
-def _is_code(file: Path) -> bool:
-    """By its name or how it begins: data of all may lie where all may write."""
-    with suppress(OSError):
-        if file.is_file() and file.name.endswith((".py", ".sh")):
-            return True
-        with files.open_regular(file) as opened:
-            return opened.read(4).startswith((b"#!", b"\x7fELF"))
-    return False
+    named = paths.named_code(program, start, lambda each: any(problem(each.parent)))
+    return next(filter(any, map(problem, chain((start,), (each.parent for each in named)))), ("", ""))
 
 
 def named_paths(program: Sequence[str]) -> tuple[str, ...]:

@@ -876,6 +876,13 @@ def test_a_strangers_file_of_a_bare_name_is_no_batch_script(place: Path, monkeyp
         assert ("as a batch script" in copied.what) != is_script, "its copy on another machine would be alice's"
 
 
+def test_a_directory_that_is_closed_to_this_user_is_no_obstacle_in_path(place: Path) -> None:
+    owned(place / "closed", CAROL, 0o700)
+    env = {"PATH": f"{place}/closed/bin:/usr/bin", "PYTHONPATH": f"{place}/closed"}
+    others = run_as(ALICE, paths.for_other_machines, env)
+    assert others == (env if not files.is_on_own_disk(place) else {"PATH": "/usr/bin", "PYTHONPATH": ""})
+
+
 def test_no_strangers_name_changes_what_is_compared(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(owned(place / "here", CAROL, 0o755))
     for name in ("A1,A2", "s:lr=1"):
@@ -1535,6 +1542,20 @@ def test_a_place_of_the_logins_group_is_one_of_all(mode: int, place: Path, monke
             env = {"HOME": str(home), "PATH": f"{named.parent}:/usr/bin:/bin", "RUNNER_TRUST": trust}
             done = subprocess.run(member, check=False, env=env)
             assert (done.returncode == 0) == (trusted or mode == 0o3775), text
+
+
+def test_what_an_acl_shares_with_one_user_is_not_its_groups(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the mode of it the group has what the user may."""
+    monkeypatch.setattr(pwd, "getpwuid", lambda _: SimpleNamespace(pw_gid=ALICE, pw_name="alice"))
+    monkeypatch.setattr(grp, "getgrgid", lambda _: SimpleNamespace(gr_name="all", gr_mem=[]))
+    home = owned(place / "home", ALICE)
+    for of_group, whose in ((5, ""), (7, "its group's (all) to write to, who may be anybody (no sticky bit)")):
+        entries = ((0x01, 7, -1), (0x02, 7, CAROL), (0x04, of_group, -1), (0x10, 7, -1), (0x20, 5, -1))
+        acl = struct.pack("<I", 2) + b"".join(struct.pack("<HHi", *entry) for entry in entries)
+        os.setxattr(home, "system.posix_acl_access", acl)
+        assert home.stat().st_mode & 0o777 == 0o775
+        assert run_as(ALICE, ownership.exchangeable_by, home) == whose
+        assert run_as(ALICE, places.all_may_write, str(home), home.stat()) == bool(whose)
 
 
 @pytest.mark.parametrize(("group", "trusted"), [(BOB, False), (GROUP, True), (ALICE, True), (50, True)])

@@ -73,10 +73,10 @@ def make(runs: Sequence[Run], file: Path, key: Path | None = None, study: StudyT
         together, of_figures = None, OfStudy()
         if study is not None:
             secrets = sorted({each for run in runs for each in secrets_of(run)}, key=len, reverse=True)
-            contents = _without_secrets({STUDY: study.question, LOG: study.log or b""}, secrets)
-            (data / STUDY).write_bytes(contents[STUDY])
+            question = redacted_file(STUDY, study.question, secrets)
+            (data / STUDY).write_bytes(question)
             if study.log is not None:
-                (data / LOG).write_bytes(contents[LOG])
+                (data / LOG).write_bytes(redacted_log(study.log, secrets, {sha256(study.question): sha256(question)}))
             ids = {each: run.run_id for each, run in study.runs.items()}
             together, of_figures = proven_study(data, ids, study.figures, study.gaps, study.others)
         (data / ABOUT).write_bytes(canonical_json(Bundle(SCHEMA, bundled, together)))
@@ -153,6 +153,19 @@ def _without_secrets(originals: Mapping[str, bytes], secrets: Sequence[str]) -> 
     }
     hashes = re.compile(b"|".join(changed) or b"(?!)")
     return {name: hashes.sub(lambda found: changed[found[0]], each) for name, each in clean.items()}
+
+
+def redacted_log(log: bytes, secrets: Sequence[str], hashes: dict[str, str]) -> bytes:
+    """A study's log without secrets, with other ``hashes``: each line has that of the line before."""
+    lines = []
+    for line in log.splitlines(keepends=True):
+        clean = redacted_file(LOG, line, secrets)
+        for before, after in hashes.items():
+            clean = clean.replace(before.encode(), after.encode())
+        lines.append(clean)
+        if clean != line:
+            hashes = {**hashes, sha256(line.rstrip(b"\n")): sha256(clean.rstrip(b"\n"))}
+    return b"".join(lines)
 
 
 def _unhashed(name: str, content: bytes, numbers: dict[str, str]) -> bytes:

@@ -230,12 +230,13 @@ def test_no_code_is_loaded_from_a_cache_where_others_may_write(base: Path) -> No
     (base / "open").mkdir()
     (base / "open").chmod(0o1777)
     (base / "open/own").mkdir(mode=0o700)
-    names = ("NUMBA_CACHE_DIR", "TRITON_CACHE_DIR", "MPLCONFIGDIR", "HF_HOME", *caches.CODE)
+    names = (*caches.OF_CODE, *caches.CODE)
+    of_data = ("HF_HOME", "TORCH_HOME", "HF_HUB_CACHE", "HF_DATASETS_CACHE")
     for at, others in ((base / "open", sorted(names)), (base / "open/own", [])):
-        with job(base, home=True, **dict.fromkeys((*names, *caches.DATA), str(at))) as made:
+        with job(base, home=True, **dict.fromkeys((*names, *of_data), str(at))) as made:
             assert sorted(made.of_others) == others
             assert [name for name in names if name in made.variables] == [name for name in names if others]
-            assert made.variables.keys().isdisjoint(caches.DATA)
+            assert made.variables.keys().isdisjoint(of_data)
 
 
 def test_what_a_killed_job_has_left_is_removed_by_the_next_and_a_living_ones_stays(base: Path) -> None:

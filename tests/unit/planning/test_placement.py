@@ -270,6 +270,7 @@ def test_all_that_a_program_without_a_container_names_counts_as_used_on_a_host(
             (("python3", "-c", "1"), f"{tmp_path}:", f"{tmp_path}/python3"),
             (("bash", "-c", "1"), f"{tmp_path}/tools:", ""),  # PATH is sent without it
             (("bash", f"{tmp_path}/absent"), "", ""),
+            (("python3", "train.py", "-o", f"{tmp_path}"), "", ""),
         ):
             monkeypatch.setenv("PATH", f"{path}/usr/bin:/bin")
             job = msgspec.structs.replace(planned(), runtime="native", mounts=(), program=words)

@@ -141,7 +141,9 @@ def test_what_other_machines_find_by_its_path_is_not_on_this_ones_own_disk(
         subprocess.run(["git", "init", "-q", place], check=True)
         subprocess.run(["git", "add", "run.py"], cwd=place, check=True)
     assert own_disk("other", **elsewhere, arguments=("python3", f"{directory}/not/here", "--to=/tmp")) == []
-    for words in (("--data", str(directory)), (f"--data={directory}",), (f"data.dir={directory}",)):
+    (directory / "text").write_text("data")
+    for words in (("--data", str(directory)), (f"data.dir={directory}",), ("-o", f"{directory}"), (f"-D{directory}",),
+                  (f"--log={directory}/text",), (f"file://{directory}/text",)):  # fmt: skip
         assert own_disk("other", **elsewhere, arguments=("python3", "run.py", *words)) == [], "of data"
     for more in ({"arguments": ("python3", "link.py")}, {"env_name": f"{shared}/env"},
                  {"arguments": ("python3", f"{directory}/run.py"), "snapshot": True},

@@ -265,7 +265,7 @@ def _used(plan: Plan) -> Iterator[str]:
         # Whatever else these variables name stays here (_code_lines), and is not missed.
         listed = (paths.split_list(name, os.environ.get(name, "")) for name in paths.CODE[2:])
         programs = map(process.find, ("python3", *plan.program[:1]))  # there others of these names would be run
-        words = paths.named_code(plan.program, Path(plan.workdir))
+        words = paths.named_code(plan.program, Path(plan.workdir), files.is_on_own_disk)
         named = map(str, (plan.workdir, *filter(None, programs), *words, *chain(*listed)))
         yield from (each for each in named if each.startswith("/") and os.path.lexists(each))
 

@@ -286,8 +286,12 @@ class Slurm:
         self, program: str, *options: str, cwd: Path | None = None, timeout_s: float | None = None
     ) -> process.Completed:
         env = _environment()
-        if program == "sbatch":  # the job may get it (--export)
-            env, program = paths.for_other_machines(env), program if self.clients else _whole(program)
+        if program == "sbatch" and (others := paths.for_other_machines(env)) != env:  # the job may get it (--export)
+            listed = ""
+            with suppress(NotAcceptedError):
+                listed = self._client("sinfo", "--noheader", "--all", "--Node", "--format=%N").out
+            if not paths.are_this_machine(listed.split()):
+                env, program = others, program if self.clients else _whole(program)
         return schedulers.call_client("Slurm", self.clients, program, *options, cwd=cwd, env=env, timeout_s=timeout_s)
 
 

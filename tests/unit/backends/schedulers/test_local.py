@@ -117,7 +117,10 @@ def test_a_step_takes_no_path_of_this_ones_own_disk_to_other_nodes(run: Path, mo
         assert Local().environment(run)["PATH"] == path
     (run / "sbatch").write_text("#!/bin/sh\nprintf %s $PATH")
     (run / "sbatch").chmod(0o755)
-    assert slurm.Slurm().submit(run, "job.sh") == "/usr/bin"  # --export=ALL
+    for node, path in (("n1", "/usr/bin"), (HERE, f"{run}:/usr/bin")):
+        (run / "sinfo").write_text(f"#!/bin/sh\necho {node}")
+        (run / "sinfo").chmod(0o755)
+        assert slurm.Slurm().submit(run, "job.sh") == path  # --export=ALL
     argv, env = slurm.beside(None, "7", "n1", ("id",), plan=None, terminal=False)
     assert (argv[0], env["PATH"]) == ("srun", "/usr/bin")
 

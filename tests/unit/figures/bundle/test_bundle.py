@@ -14,8 +14,10 @@ import pytest
 
 from runner.core.errors import Exit
 from runner.core.files import Folder
+from runner.figures.bundle import making
 from runner.figures.bundle.bag import files_of
 from runner.figures.bundle.proof import InBundle, difference
+from runner.jobs.campaign import read_log
 from runner.jobs.directory import Run
 from runner.jobs.seals import note_order
 from runner.model.verdict import Verdict
@@ -132,6 +134,17 @@ def test_no_secret_leaves_the_machine_and_what_was_redacted_is_named(case: str, 
             assert program["given"] == {"sys.argv": "00000000", "A": "00000001", "B": ""}
             assert program["read"] == {"a": ["text 0000000000000002", 1.0]}
     assert "secrets were taken out of: " in call("verify", str(file)).out
+
+
+def test_the_log_of_a_study_is_a_chain_without_secrets_too() -> None:
+    asked, shown = "a" * 64, "b" * 64
+    own = {"launch": "", "run": "", "time_s": 1.0}
+    first = json.dumps({"event": "begun", **own, "question": asked})
+    second = json.dumps({"event": "lost", **own, "before": hashlib.sha256(first.encode()).hexdigest()})
+    log = f"{first}\n{second}\n".encode()
+    left = making.redacted_log(log, (), {asked: shown})
+    assert (read_log(log).trouble, read_log(left).trouble) == ("", "")
+    assert asked.encode() not in left and shown.encode() in left
 
 
 def test_a_run_that_is_not_measured_has_no_bundle(runs: list[str], tmp_path: Path, call: Call) -> None:

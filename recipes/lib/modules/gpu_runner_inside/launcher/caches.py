@@ -50,9 +50,9 @@ PLACED = {
     "TFHUB_CACHE_DIR": "tfhub",
     "NUMBA_CACHE_DIR": "numba",
 }
-# Of these two, which hold models and data, one of all is used: only another user's is replaced.
-DATA = ("HF_HUB_CACHE", "HF_DATASETS_CACHE")
-# Of code, and replaced only where another user's, or where others may write.
+# Of code, and replaced only where another user's, or, as these others, where all may write: a team's with models and
+# data is used.
+OF_CODE = ("NUMBA_CACHE_DIR", "TFHUB_CACHE_DIR", "MPLCONFIGDIR", *ALWAYS)
 CODE = {
     "TORCH_EXTENSIONS_DIR": "torch_extensions",
     "HF_MODULES_CACHE": "huggingface/modules",
@@ -122,7 +122,8 @@ def prepare(
     others = {
         name: below
         for name, below in named.items()
-        if places.is_others(given[name], image=image) or (name not in DATA and places.is_open(given[name], image=image))
+        if places.is_others(given[name], image=image)
+        or (name in (*OF_CODE, *CODE) and places.is_open(given[name], image=image))
     }
     for name, below in placed.items():
         if (env.get(name) and name not in given) or not (home or _usable(given.get(name, "/"))):

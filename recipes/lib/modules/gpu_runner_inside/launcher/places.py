@@ -148,9 +148,11 @@ def all_may_write(path: str, about: os.stat_result) -> bool:
         return False
     acl = b""
     with suppress(OSError):
-        acl = os.getxattr(path, "system.posix_acl_access")[4:]  # of each entry a tag (8: a group), permissions, an id
-    named = {number for tag, may, number in struct.iter_unpack("<HHI", acl) if tag == 8 and may & 2}
-    named.add(about.st_gid)
+        acl = os.getxattr(path, "system.posix_acl_access")[4:]
+    entries = [*struct.iter_unpack("<HHI", acl)]  # tag (4: the mode's group, 8: a named one), permissions, an id
+    named = {number for tag, may, number in entries if tag == 8 and may & 2}
+    if not entries or any(tag == 4 and may & 2 for tag, may, _ in entries):
+        named.add(about.st_gid)
     mine = {login, *_project_groups(), *trusted_names()[1]}
     is_lent = is_own and os.geteuid() != 0 and any(each >= first_of_people() for each in named - mine)
     return not groups.isdisjoint(named) or (is_lent and unmapped_user() is None)
