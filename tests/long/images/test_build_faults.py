@@ -138,13 +138,15 @@ def podman(*, rootless: bool) -> Iterator[str]:
             words += ["--root", f"{state}/data", "--runroot", f"{state}/run/root"]
         url = f"unix://{state}/podman.sock"
         words += ["system", "service", "--time", "0", url]
-        start = ["unshare", "--mount", "--propagation", "private", "sh", "-c", _START, "sh", str(root), *words]
+        spaces = ["--mount", "--propagation", "private", "--pid", "--fork", "--mount-proc"]
+        start = ["unshare", *spaces, "sh", "-c", _START, "sh", str(root), *words]
         with (state / "log").open("wb") as log:
             child = subprocess.Popen(start, stdout=log, stderr=log, cwd=state)
         try:
             yield _answering(url, child, state / "log")
         finally:
-            child.terminate()
+            for first in Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text().split():
+                os.kill(int(first), signal.SIGKILL)  # and with it all of its process namespace
             child.wait(30)
 
 
