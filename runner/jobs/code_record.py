@@ -211,16 +211,18 @@ def git_reader(repository: Repository) -> Iterator[GitReader]:
                 section, _, setting = key.partition(".")
                 lines.append(f"[{section}]\n\t{setting} = {value}\n")
         (own / "config").write_text("".join(lines))
+        has_copy = not repository.is_trusted
         env |= {
             "GIT_OBJECT_DIRECTORY": str(repository.common / "objects"),
             "GIT_WORK_TREE": str(repository.top),
-            "GIT_INDEX_FILE": str((repository.directory if repository.is_trusted else own) / "index"),
+            "GIT_INDEX_FILE": str((own if has_copy else repository.directory) / "index"),
         }
-        if not repository.is_trusted:
+        if has_copy:
             _copy_index(repository.directory, own)
         if re.search(rb"(\A|\0)[a-z] ", _run(repository, env, "ls-files", "-v", "-z")):
             # Git takes files for unchanged as the user wants it: a copy says what they are.
-            _copy_index(repository.directory, own)
+            if not has_copy:
+                _copy_index(repository.directory, own)
             env["GIT_INDEX_FILE"] = str(own / "index")
             _run(repository, env, "update-index", "-q", "--really-refresh")
         yield GitReader(repository, env)

@@ -331,6 +331,7 @@ class Run(files.Folder):
         if not _OF_STUDY.match(str(ran_in := self.ran_in)):
             return None
         above = ran_in.parents[2]
+        # Path.is_file raises where a directory on the way is closed to this user.
         is_there = self.may_name(above) and (not os.path.isfile(above / STUDY) or self._is_noted(ran_in))  # noqa: PTH113
         return ran_in if is_there else self._unknown(ran_in)
 

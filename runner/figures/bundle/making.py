@@ -156,15 +156,14 @@ def _without_secrets(originals: Mapping[str, bytes], secrets: Sequence[str]) -> 
 
 
 def redacted_log(log: bytes, secrets: Sequence[str], hashes: dict[str, str]) -> bytes:
-    """A study's log without secrets, with other ``hashes``: each line has that of the line before."""
-    lines = []
+    """A study's log without secrets, with other ``hashes``: each line has that of what is left of the one before."""
+    lines, of_last = list[bytes](), dict[str, str]()
     for line in log.splitlines(keepends=True):
         clean = redacted_file(LOG, line, secrets)
-        for before, after in hashes.items():
+        for before, after in (hashes | of_last).items():
             clean = clean.replace(before.encode(), after.encode())
         lines.append(clean)
-        if clean != line:
-            hashes = {**hashes, sha256(line.rstrip(b"\n")): sha256(clean.rstrip(b"\n"))}
+        of_last = {sha256(line.rstrip(b"\n")): sha256(clean.rstrip(b"\n"))}
     return b"".join(lines)
 
 

@@ -230,7 +230,7 @@ def test_no_code_is_loaded_from_a_cache_where_others_may_write(base: Path) -> No
     (base / "open").mkdir()
     (base / "open").chmod(0o1777)
     (base / "open/own").mkdir(mode=0o700)
-    names = (*caches.OF_CODE, *caches.CODE)
+    names = caches.OF_CODE
     of_data = ("HF_HOME", "TORCH_HOME", "HF_HUB_CACHE", "HF_DATASETS_CACHE")
     for at, others in ((base / "open", sorted(names)), (base / "open/own", [])):
         with job(base, home=True, **dict.fromkeys((*names, *of_data), str(at))) as made:

@@ -50,15 +50,15 @@ PLACED = {
     "TFHUB_CACHE_DIR": "tfhub",
     "NUMBA_CACHE_DIR": "numba",
 }
-# Of code, and replaced only where another user's, or, as these others, where all may write: a team's with models and
-# data is used.
-OF_CODE = ("NUMBA_CACHE_DIR", "TFHUB_CACHE_DIR", "MPLCONFIGDIR", *ALWAYS)
+# Replaced only where another user's, or all may write to it, and never set.
 CODE = {
     "TORCH_EXTENSIONS_DIR": "torch_extensions",
     "HF_MODULES_CACHE": "huggingface/modules",
     "JAX_COMPILATION_CACHE_DIR": "jax",
     "PYTHONPYCACHEPREFIX": "pycache",
 }
+# Replaced also where all may write: code comes from these. A team's directory of models and data is used.
+OF_CODE = (*ALWAYS, *CODE, "NUMBA_CACHE_DIR", "TFHUB_CACHE_DIR", "MPLCONFIGDIR")
 _PREFIX, _TEMPORARY = "gpu-runner-cache-", "gpu-runner-tmp-"
 _OF_A_JOB = re.compile(f"/({_PREFIX}|{_TEMPORARY})")
 _BASES = ("/tmp", "/var/tmp")  # after TMPDIR
@@ -122,8 +122,7 @@ def prepare(
     others = {
         name: below
         for name, below in named.items()
-        if places.is_others(given[name], image=image)
-        or (name in (*OF_CODE, *CODE) and places.is_open(given[name], image=image))
+        if places.is_others(given[name], image=image) or (name in OF_CODE and places.is_open(given[name], image=image))
     }
     for name, below in placed.items():
         if (env.get(name) and name not in given) or not (home or _usable(given.get(name, "/"))):
