@@ -17,6 +17,7 @@ import msgspec
 
 from runner.backends.runtimes import answer_of
 from runner.backends.runtimes.common import mount_problem
+from runner.backends.schedulers import are_nodes_this_machine
 from runner.checks.image_fit import missing_packages
 from runner.checks.registry import Observed, Workspace
 from runner.core import files, ownership, paths, process
@@ -145,12 +146,7 @@ def _own_disk(site: Site, used: Iterable[Path]) -> str:
     if client is None or (client.parent / "in-box").exists():
         return ""
     place = next((str(each) for each in used if each.is_absolute() and files.is_on_own_disk(each)), "")
-    if not place or _box_of_this_shell():
-        return ""
-    listed = ""
-    with suppress(RunnerError):
-        listed = process.run(lists, timeout_s=_SRUN_S, check=False).out
-    return "" if paths.are_this_machine(re.findall(r"^([\w.-]+)(?:\||$)", listed, re.MULTILINE)) else place
+    return "" if not place or _box_of_this_shell() or are_nodes_this_machine(site.scheduler, None) else place
 
 
 def _places_of_program(request: Request) -> Iterator[Path]:

@@ -9,14 +9,16 @@ group ``gpu_runner.schedulers``; no other file names it. ``local`` is this machi
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
 from runner.core import paths, process
-from runner.core.errors import NotAcceptedError, RefusedError, UnknownStateError, UsageError
+from runner.core.errors import NotAcceptedError, RefusedError, RunnerError, UnknownStateError, UsageError
 from runner.core.invocation import PROGRAM
 from runner.model.backends import SCHEDULERS
 from runner.model.job import Allocation, JobState, SchedulerRecord
@@ -172,6 +174,7 @@ def beside_by_ssh(
 
 
 TIMEOUT_S = 60.0
+_LISTING_S = 15.0  # of nodes
 QUIET_S = 30.0  # between two queries of a scheduler that serves many users, while nothing of a run has changed
 
 
@@ -208,6 +211,15 @@ def call_client(
             where="PATH",
             fix=f"submit from a login node; or use `--site box` after `{PROGRAM} box up`",
         ) from error
+
+
+def are_nodes_this_machine(name: str, clients: Path | None) -> bool:
+    """Whether all nodes that a scheduler lists are this machine; False where it lists none, or does not answer."""
+    listed = ""
+    if lists := SCHEDULERS[name].lists_nodes:
+        with suppress(RunnerError):
+            listed = call_client(SCHEDULERS[name].title, clients, *lists, timeout_s=_LISTING_S).out
+    return paths.are_this_machine(re.findall(r"^([\w.-]+)(?:\||$)", listed, re.MULTILINE))
 
 
 def no_answer(scheduler: str, done: process.Completed) -> UnknownStateError:

@@ -18,6 +18,7 @@ from runner.setup.machine import missing_modules
 from runner.sites.loader import Machine, fit_to_machine, read_site
 from tests.support.shell_files import stand_in
 from tests.support.squashfs import SUPERBLOCK, published
+from tests.support.users import open_directory
 
 CONFIG = UserConfig(account="m1234", sites={"perlmutter": AtSite(account="there", scratch="/s/elvis")})
 
@@ -53,17 +54,21 @@ def test_an_environment_is_native() -> None:
     assert (chosen.runtime, chosen.environment) == ("native", "mine")
 
 
-def test_an_image_file_that_another_user_could_exchange_is_refused(tmp_path: Path) -> None:
-    """Of a store's own file its rules say what is believed."""
-    (image := tmp_path / "x.sqsh").write_bytes(SUPERBLOCK)
-    stored = published(SUPERBLOCK, tmp_path / "store").path
-    for mode, is_refused in ((0o777, True), (0o1777, False), (0o755, False)):
-        tmp_path.chmod(mode)
-        pinned = pin(str(image), "squashfs")
-        assert bool(pinned.problem) == is_refused, (mode, pinned)
-        assert not is_refused or f"below {tmp_path}, which is everybody's to write to" in pinned.problem
-        assert not is_refused or pinned.fix.endswith(f"chmod +t {tmp_path}")
-        assert not pin(str(stored), "squashfs").problem
+def test_an_image_file_that_another_user_could_exchange_is_refused() -> None:
+    """Of a store's own file its rules say what is believed; in a closed directory no other user comes to it."""
+    with open_directory() as directory:
+        (place := directory / "shared").mkdir()
+        (image := place / "x.sqsh").write_bytes(SUPERBLOCK)
+        stored = published(SUPERBLOCK, place / "store").path
+        cases = ((0o777, 0o755, True), (0o1777, 0o755, False), (0o755, 0o755, False), (0o777, 0o700, False))
+        for mode, above, is_refused in cases:
+            place.chmod(mode)
+            directory.chmod(above)
+            pinned = pin(str(image), "squashfs")
+            assert bool(pinned.problem) == is_refused, (mode, pinned)
+            assert not is_refused or f"below {place}, which is everybody's to write to" in pinned.problem
+            assert not is_refused or pinned.fix.endswith(f"chmod +t {place}")
+            assert not pin(str(stored), "squashfs").problem
 
 
 def test_listed_hosts_give_the_site_its_shape() -> None:

@@ -125,10 +125,15 @@ class Slurm:
 
     def submit(self, run_directory: Path, script: str) -> str:
         """Where sbatch does not answer in time, or did not hear the controller's answer, Slurm may have the job: it is
-        looked for by its working directory, which no other job has, so that nothing is submitted twice.
+        looked for by its working directory, which no other job has, so that nothing is submitted twice. The job may get
+        sbatch's environment (--export).
         """
+        env, sbatch = _environment(), "sbatch"
+        others = paths.for_other_machines(env)
+        if others != env and not schedulers.are_nodes_this_machine("slurm", self.clients):
+            env, sbatch = others, sbatch if self.clients else _whole(sbatch)
         try:
-            done = self._client("sbatch", "--parsable", script, cwd=run_directory)
+            done = self._client(sbatch, "--parsable", script, cwd=run_directory, env=env)
         except process.CommandTimeoutError:
             return self._accepted_job(run_directory, "sbatch did not answer")
         if done.code == 0:
@@ -283,15 +288,14 @@ class Slurm:
         return _rows(done.out, 4)
 
     def _client(
-        self, program: str, *options: str, cwd: Path | None = None, timeout_s: float | None = None
+        self,
+        program: str,
+        *options: str,
+        cwd: Path | None = None,
+        env: Mapping[str, str] | None = None,
+        timeout_s: float | None = None,
     ) -> process.Completed:
-        env = _environment()
-        if program == "sbatch" and (others := paths.for_other_machines(env)) != env:  # the job may get it (--export)
-            listed = ""
-            with suppress(NotAcceptedError):
-                listed = self._client("sinfo", "--noheader", "--all", "--Node", "--format=%N").out
-            if not paths.are_this_machine(listed.split()):
-                env, program = others, program if self.clients else _whole(program)
+        env = env or _environment()
         return schedulers.call_client("Slurm", self.clients, program, *options, cwd=cwd, env=env, timeout_s=timeout_s)
 
 
