@@ -130,8 +130,10 @@ def _name_of(user: int) -> str:
     return "that user, or it is you"
 
 
-def way_out(directory: Path, whose: str) -> str:
-    """The end of a fix where ``exchangeable_by`` says this of a directory."""
+def way_out(directory: Path, whose: str, *, put: bool = False) -> str:
+    """The end of a fix where ``exchangeable_by`` says this of a directory; ``put``: what others put there counts, too,
+    which the sticky bit lets them.
+    """
     if whose.startswith("not there") or whose.endswith(_LEFT):
         return "make it yourself, first"
     if user := user_of(whose):
@@ -140,13 +142,10 @@ def way_out(directory: Path, whose: str) -> str:
     place = shlex.quote(above[1] if above else str(directory))
     if group := re.search(r"its group's \((.*?)\) to write to, who may be anybody( \(no sticky bit\))?\Z", whose):
         return f"chmod g-w {place}, if it is yours; RUNNER_TRUST={shlex.quote(f'@{group[1]}')} trusts them"
-    if above is None and directory.is_file():
+    if above is None and (put or directory.is_file()):
         return f"or its owner closes it: chmod go-w {place}"
-    return (
-        f"or its owner closes it: chmod +t {place}"
-        if whose.endswith("(no sticky bit)")
-        else "a directory in it will do"
-    )
+    is_left_open = whose.endswith("(no sticky bit)")
+    return f"or its owner closes it: chmod +t {place}" if is_left_open else "a directory in it will do"
 
 
 def closing(directory: Path) -> str:
@@ -154,9 +153,8 @@ def closing(directory: Path) -> str:
     place, whose = shlex.quote(str(directory)), ""
     with suppress(OSError):
         whose = open_to(status_of(directory), directory)
-    close = f"or close this one: chmod go-w {place}" if whose.startswith("everybody") else way_out(directory, whose)
     look = f"then look at what others have left in it: find {place} ! -user $USER"
-    return f"start it in a directory of your own; {close}; {look}"
+    return f"start it in a directory of your own; {way_out(directory, whose, put=True)}; {look}"
 
 
 def of_file(path: Path) -> tuple[str, str]:

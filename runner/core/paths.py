@@ -298,10 +298,7 @@ def _check_found(directory: Path, _user: int, what: str, variable: str, *, new: 
         if not whose and ownership.is_open(directory):
             whose = ownership.open_to(ownership.status_of(directory), directory)
     if whose:
-        way_out = ownership.way_out(directory, whose)
-        if whose.startswith("everybody's"):  # with the sticky bit others may still put things there
-            way_out = f"or its owner closes it: chmod go-w {shlex.quote(str(directory))}"
-        fix = f"set {variable} to one of your own; {way_out}"
+        fix = f"set {variable} to one of your own; {ownership.way_out(directory, whose, put=True)}"
         raise RefusedError(f"{what} is {whose}: what is there could be another user's", where=str(directory), fix=fix)
 
 
