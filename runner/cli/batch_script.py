@@ -97,6 +97,9 @@ def _submit(script: Path, arguments: Sequence[str], given: Mapping[str, Any], ty
     from runner.preparation.request import make_request
     from runner.preparation.site import read_user_site
 
+    if ownership.is_open(Path.cwd()):
+        what = "the script starts in this directory, where all may write: modules of others would run as you"
+        raise UsageError(what, where=str(Path.cwd()), fix=ownership.closing(Path.cwd()))
     request = make_request({"gpus": 1, **given, "arguments": ()})
     site = read_user_site(request.site or site_of_shell() or None, request, for_job=False, say=say).site
     if not SCHEDULERS[site.scheduler].records:

@@ -20,22 +20,28 @@ _STRONG_NAME = (
     r"(?:passw|passphrase|sshpass\b|[a-z]_pwd\b|_jwt\b|secret|credential|(?:api|access|private|auth|account)[-_]?key)"
     r"[\w.-]{0,60}"
 )
-_GETS = r"['\"]?\]?[ \t]*(?::[ \t]*\w+[ \t]*=|:=|=>|[=:])[ \t]*"
+_GETS = r"['\"]?\]?[ \t]*(?::[ \t]*\w[\w.|\[\] \t]{0,60}=(?!=)|:=|=>|[=:])[ \t]*"
 # Of source code: a value that is looked up or computed is no secret itself.
 _CODE = (
     r"(?:None|True|False|null|nil|str|bytes)\b|(?:os|self|cls|args|config|cfg|settings|getpass|opts)[.(\[]|getenv"
     r"|\$(?!['\"])"
 )
-_LITERAL = r"(?:\$'(?:\\.|[^'\\\n])*'|[bru]?'[^'\n]*'|[bru$]?\"(?:\\.|[^\"\\\n])*\"|[^\s'\"]*[^\s'\",;)}\]])"
+# One in three quotes ends with them; where a diff shows a part of it, with that part.
+_LITERAL = (
+    r"(?:(?i:[bfru]{0,2})(?P<three>'{3}|\"{3})(?s:.)*?(?:(?P=three)|(?=\n@@ |\ndiff --git )|\Z)"
+    r"|(?i:\$|[bfru]{0,2})(?:'(?:\\.|[^'\\\n])*'|\"(?:\\.|[^\"\\\n])*\")"
+    r"|[^\s'\"]*[^\s'\",;)}\]])"
+)
 _OF_CODE = (
-    # A private key: its whole block; where a diff shows a part of one, up to the next hunk. Lines of base64 alone, 60
-    # to 76 characters of all three kinds, are the inside of one (or a certificate, or an embedded picture).
+    # A private key: its whole block; where a diff shows a part of one, up to the next hunk. Lines of base64 alone, from
+    # 60 characters of all three kinds, are the inside of one (or a certificate, or an embedded picture).
     r"(?s)(?P<name>)-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?:(?!\n(?:@@ |diff --git )).)*?"
     r"(?:-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----|(?=\n@@ |\ndiff --git )|\Z)",
-    r"(?m)^(?P<name>[+\- ]?[ \t]*)(?=\S*[a-z])(?=\S*[A-Z])(?=\S*\d)[A-Za-z0-9+/]{60,76}={0,2}[ \t\r]*$",
+    r"(?m)^(?P<name>[+\- ]?[ \t]*['\"]?)(?=\S*[a-z])(?=\S*[A-Z])(?=\S*\d)[A-Za-z0-9+/]{60,}={0,2}(?=['\"]?[ \t\r]*$)",
     _TOKEN,
     r"(?P<name>\w://)[^/\s'\"]{0,999}(?=@(?!sha256:))",
-    r"(?i)(?P<name>\bauthorization['\"]?\s*:\s*['\"]?\w+ +|\bbearer +)[\w.+/=~-]{8,}",
+    r"(?i)(?P<name>\bauthorization['\"]?(?:\]?\s*[:=,]\s*f?['\"](?:\w+ +)?|\s*:\s*(?:\w+ +|(?=\S*\d)))|\bbearer +)"
+    r"[\w.+/=~-]{8,}",
     rf"(?i)(?P<name>{_STRONG_NAME}{_GETS})(?!{_CODE}|[=(\[{{]|\s|\*\*\*){_LITERAL}",
     rf"(?i)(?P<name>(?<![\w-])--?[\w-]{{0,40}}{_STRONG_NAME}[ \t]+(?:\\\n[ \t]*)?)(?![-$]){_LITERAL}",
     # "token" is an everyday word of language models (max_tokens=128): its value must look like a key, too.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
@@ -97,7 +97,8 @@ def _from_helper(program: str, server: str, path: Path) -> Login | None:
     if done.code != 0:
         if "credentials not found" in done.out:
             return None
-        raise process.CommandFailedError(done)
+        is_login = done.out.lstrip().startswith("{")
+        raise process.CommandFailedError(replace(done, out="") if is_login else done)
     answer = msgspec.json.decode(done.out, type=_Answer)
     if answer.username == "<token>":
         return Login(str(path), token=answer.secret)

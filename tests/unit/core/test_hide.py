@@ -131,6 +131,13 @@ def test_variables_that_a_job_does_not_record_are_hidden_elsewhere_too() -> None
 KEY = "+-----BEGIN RSA PRIVATE KEY-----\n+MIIplanted\n+-----END RSA PRIVATE KEY-----\n"
 
 
+NAMES = ("passphrase", "credential", "api_key", "access_key", "private_key", "auth_key")
+TOKENS = (
+    *(f"glpat-{'p0' * 10}", f"AIza{'p0' * 18}", f"npm_{'p0' * 18}", f"pypi-{'p0' * 18}"),
+    f"eyJ{'p0' * 6}.eyJ{'p0' * 6}.{'p0' * 6}",
+)
+
+
 @pytest.mark.parametrize(
     ("code", "shown"),
     [
@@ -160,6 +167,17 @@ KEY = "+-----BEGIN RSA PRIVATE KEY-----\n+MIIplanted\n+-----END RSA PRIVATE KEY-
         (f"{KEY}+rest", "+***\n+rest"),
         (f"@@ -1 +1 @@\n{KEY[:45]}\n@@ -9 +9 @@\n+rest", "@@ -1 +1 @@\n+***\n@@ -9 +9 @@\n+rest"),
         (f" {'Planted9' * 8}\n+rest", " ***\n+rest"),
+        (f'+x = (\n+    "{"Planted9" * 40}"\n+)', '+x = (\n+    "***"\n+)'),
+        *((f"+my_{name} = 'planted'", f"+my_{name} = ***") for name in NAMES),
+        *((f"+k = '{token}'", "+k = '***'") for token in TOKENS),
+        ('+password = """planted\n+it"""\n+rest', "+password = ***\n+rest"),
+        ("+secret = '''planted\n@@ -9 +9 @@\n+rest", "+secret = ***\n@@ -9 +9 @@\n+rest"),
+        ('+password = f"planted it", x', "+password = ***, x"),
+        ("+password = rb'plan\\'ted'", "+password = ***"),
+        ("+def f(password: str | None = 'planted'):", "+def f(password: str | None = ***):"),
+        ("+headers['Authorization'] = 'Basic planted0'", "+headers['Authorization'] = 'Basic ***'"),
+        ("+add_header('Authorization', 'Basic planted0')", "+add_header('Authorization', 'Basic ***')"),
+        ("+Authorization: planted0", "+Authorization: ***"),
     ],
 )
 def test_secrets_in_code_are_replaced_and_counted(code: str, shown: str) -> None:
@@ -212,6 +230,9 @@ def test_ordinary_code_stays_as_it_is(code: str) -> None:
         "pwd=a'",
         'a_pwd="',
         "x_pwd=$'\\",
+        'password="""',
+        "password: a|",
+        "Authorization: ",
         'x_pwd=a"\\"',
     ],
 )
