@@ -127,20 +127,36 @@ def open_below(directory: Path, name: str) -> BinaryIO:
 _ONLY_TO_ENTER = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC  # it may not be to be listed
 
 
-def _open_below(directory: int, name: str, path: Path) -> BinaryIO:
+def _open_below(directory: int, name: str, path: Path, check: Callable[[int, int], None] | None = None) -> BinaryIO:
     above, _, last = name.rpartition("/")
-    handle = _entered(directory, above)
+    handle = _entered(directory, above, check)
     try:
-        return _regular(last, path, handle, os.O_NOFOLLOW)
+        file = _regular(last, path, handle, os.O_NOFOLLOW)
+        try:
+            if check is not None:
+                check(file.fileno(), handle)
+        except OSError:
+            file.close()
+            raise
+        return file
     finally:
         os.close(handle)
 
 
-def _entered(handle: int, below: str) -> int:
-    """A directory below another one, through no link, in whose place it is open."""
+def _entered(handle: int, below: str, check: Callable[[int, int], None] | None = None) -> int:
+    """A directory below another one, through no link, in whose place it is open. ``check``: is called with each on the
+    way and what is above it.
+    """
     for part in filter(None, below.split("/")):
+        inner = -1
         try:
             inner = os.open(part, _ONLY_TO_ENTER | os.O_NOFOLLOW, dir_fd=handle)
+            if check is not None:
+                check(inner, handle)
+        except OSError:
+            if inner >= 0:
+                os.close(inner)
+            raise
         finally:
             os.close(handle)
         handle = inner
@@ -181,17 +197,23 @@ class Folder:
         return self._first is not None and os.path.samestat(now, self._first)
 
     def open(self, name: str) -> BinaryIO:
-        """As ``open_below``; of a stranger's directory none of another user that its owner may not read: who may write
-        to where it was can have moved it there. Raises UnusableFileError: it is one.
+        """As ``open_below``. Raises UnusableFileError: as ``_check``."""
+        return _open_below(self._enter(), name, self.path / name, self._check)
+
+    def _check(self, inner: int, above: int) -> None:
+        """Refuse what a stranger has put into a directory that all may write to, on the way to a file and the file; and
+        in a stranger's, or such a one, what another user than its owner has, and he may not read: who may write to
+        where it was can have moved it there. Raises UnusableFileError.
         """
-        file = _open_below(self._enter(), name, self.path / name)
-        status, above = ownership.status_of(file.fileno()), self._first
-        if above and ownership.owner_of(status) != (whose := ownership.owner_of(above)):
-            mode = stat.S_IROTH | (stat.S_IRGRP if status.st_gid == above.st_gid else 0)
-            if not status.st_mode & mode and not ownership.is_trusted(whose):
-                file.close()
-                raise UnusableFileError(errno.EINVAL, "moved there from another user's files", str(self.path / name))
-        return file
+        assert self._first is not None
+        status, whose = ownership.status_of(inner), ownership.owner_of(self._first)
+        is_mine = ownership.is_trusted(whose)
+        if is_mine and ownership.is_put_by_stranger(status, ownership.status_of(above)):
+            raise UnusableFileError(errno.EINVAL, "another user has put it there, as all may", str(self.path))
+        is_others = ownership.owner_of(status) != whose and (not is_mine or ownership.others_may_write(self._first))
+        reads = stat.S_IROTH | (stat.S_IRGRP if status.st_gid == self._first.st_gid else 0)
+        if is_others and not status.st_mode & reads:
+            raise UnusableFileError(errno.EINVAL, "moved there from another user's files", str(self.path))
 
     def content_of(self, name: str, most: int = 1 << 28) -> bytes:
         """As ``read_bytes``."""
@@ -201,7 +223,7 @@ class Folder:
         """The names in a directory below it, by one listing; none where it is not there, or a link is."""
 
         def names() -> frozenset[str]:
-            entered = _entered(self._enter(), name)
+            entered = _entered(self._enter(), name, self._check)
             try:
                 return _names_in(Path(f"/proc/self/fd/{entered}"))
             finally:
@@ -213,7 +235,7 @@ class Folder:
         """When a file below it, or a link there, was last changed, Unix time; 0 where there is none."""
         above, _, last = name.rpartition("/")
         with suppress(OSError):
-            entered = _entered(self._enter(), above)
+            entered = _entered(self._enter(), above, self._check)
             try:
                 return os.stat(last, dir_fd=entered, follow_symlinks=False).st_mtime
             finally:
@@ -304,7 +326,7 @@ def _names_in(directory: Path) -> frozenset[str]:
 def _none_if_gone(names: Callable[[], frozenset[str]]) -> frozenset[str]:
     try:
         return again_if_stale(names)
-    except (FileNotFoundError, NotADirectoryError, ownership.StrangersLinkError):
+    except (FileNotFoundError, NotADirectoryError, UnusableFileError, ownership.StrangersLinkError):
         return frozenset()
 
 

@@ -15,7 +15,7 @@ from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
-from runner.core import files
+from runner.core import files, ownership
 from runner.core.errors import UsageError
 from runner.core.invocation import PROGRAM
 from runner.core.text import counted, printable
@@ -71,13 +71,14 @@ def matching_runs(wanted: str) -> tuple[Sequence[Run], bool]:
 
 def places_of(wanted: str, known: Path) -> tuple[Path, ...]:
     """The directories that may be meant, each ``resolved``: that of this path, and this user's to which a link among
-    ``known`` leads. By a bare word only this user's: others could give theirs the name of any run. Raises UsageError as
-    ``resolved``.
+    ``known`` leads. By a bare word only this user's, and here none that all may write to: others could give theirs, or
+    make of that one, a run of any name. Raises UsageError as ``resolved``.
     """
     here, kept = Path(wanted), known / wanted
     if "/" in wanted:
         return (resolved(here), *map(resolved, filter(is_own, (kept,))))
-    return tuple(filter(is_own, map(resolved, filter(is_own, (here, kept)))))
+    places = (kept,) if ownership.is_open(here) else (here, kept)
+    return tuple(filter(is_own, map(resolved, filter(is_own, places))))
 
 
 def resolved(path: Path) -> Path:

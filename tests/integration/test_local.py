@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -152,6 +153,19 @@ def test_cancel_from_another_process_and_directory(local: Runner, tmp_path: Path
     assert session(leader(run)) == []
     assert "the job was cancelled" in local("wait", run.name, code=5).out
     assert "has already ended" in local("cancel", run.name, code=0).out
+
+
+def test_the_ranks_key_is_in_no_file_and_on_no_command_line(local: Runner, tmp_path: Path) -> None:
+    program = ("sh", "-c", 'printf %s "$RUNNER_RDV_KEY" >"$0-$RUNNER_RANK"; sleep 60', str(tmp_path / "key"))
+    kept = [tmp_path / f"key-{rank}" for rank in (0, 1)]
+    words = ("submit", "--gpus", "2", "--runtime", "native", "--", *program)
+    run = local.submitted(lambda _: all(each.is_file() and each.read_bytes() for each in kept), *words)
+    key = kept[0].read_bytes()
+    assert len(key) > 20 and not [each for each in run.rglob("*") if each.is_file() and key in each.read_bytes()]
+    for process in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            assert key not in process.read_bytes()
+    local("cancel", run.name, code=0)
 
 
 def test_a_job_outlives_the_process_that_submitted_it(local: Runner) -> None:

@@ -744,9 +744,34 @@ def test_a_private_file_that_was_moved_into_a_strangers_run_is_not_shown(place: 
         assert read_by_alice(mode, group) == (b"", "", False)
     for mode, group in ((0o644, ALICE), (0o640, CAROL)):
         assert read_by_alice(mode, group) == (text.encode(), text, True), "its owner may read it"
+    os.chown(run.logs, ALICE, ALICE)
+    for mode, is_shown in ((0o755, True), (0o700, False)):
+        run.logs.chmod(mode)
+        assert read_by_alice(0o644, ALICE)[2] is is_shown, "a closed directory is so with what is in it"
+        assert run_as(ALICE, lambda: files.Folder(run.path).names_in("logs")) == {*(("rank-0.err",) * is_shown)}
     os.chown(run.path, ALICE, ALICE)
     run = Run(run.path)
     assert read_by_alice(0o600, ALICE) == (text.encode(), text, True), "a run of her own"
+
+
+def test_what_others_put_into_a_directory_that_all_may_write_to_makes_it_no_run_of_its_owners(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = owned(place / "train", ALICE, 0o1777)
+    (at / "ranks").mkdir()
+    names = (directory.SCRIPT, "plan.json", "ranks/0.exit.json")
+    for owner in (ALICE, CAROL):
+        for name in names:
+            (at / name).write_text("{}")
+            os.chown(at / name, owner, owner)
+        os.chown(at / "ranks", owner, owner)
+        contents = run_as(ALICE, lambda: [Run(at).content(name) for name in names])
+        assert contents == [b"{}" if owner == ALICE else b""] * len(names)
+    monkeypatch.chdir(place)
+    for mode, places in ((0o1777, ()), (0o755, (at,))):
+        at.chmod(mode)
+        assert run_as(ALICE, lookup.places_of, "train", place / "none") == places
+        assert run_as(ALICE, lookup.places_of, "./train", place / "none") == (at,)
 
 
 def test_to_prepare_a_strangers_request_again_runs_nothing_of_his(place: Path) -> None:
@@ -1453,6 +1478,21 @@ def test_no_cache_of_the_shell_is_a_strangers(place: Path, monkeypatch: pytest.M
         asked = {"gpus": 1, "arguments": ("true",), "site": "local", "runtime": "native", "env": env}
         outcome = outcome_as(ALICE, prepare, make_request(asked))
         assert ("what is there runs as you" in outcome.what) == is_refused, (at, outcome)
+
+
+def test_no_site_that_settings_or_another_site_name_is_a_strangers(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared, own = owned(place / "scratch", 0, 0o1777), owned(place / "own", ALICE)
+    monkeypatch.setenv("RUNNER_CONFIG", str(own / "config.yaml"))
+    for owner in (ALICE, CAROL):
+        (base := shared / f"{owner}.yaml").write_text("name: base\ndescription: x\nextends: local\n")
+        (own / "two.yaml").write_text(f"name: two\ndescription: x\nextends: {base}\n")
+        (own / "config.yaml").write_text(f"site: {base}\n")
+        for path, whose in ((base, owner), (own / "two.yaml", ALICE), (own / "config.yaml", ALICE)):
+            os.chown(path, whose, whose)
+        for read in (read_config, partial(read_site, str(own / "two.yaml"))):
+            assert ("these settings are another user's" in outcome_as(ALICE, read).what) == (owner == CAROL)
 
 
 def test_what_a_site_sources_is_no_strangers(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

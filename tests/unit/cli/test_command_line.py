@@ -183,6 +183,8 @@ def test_a_batch_script_takes_no_gpus_and_is_a_program_behind_dashes(
     words = ("submit", "--site", "local", "--runtime", "native", "--dry-run", "--gpus", "2")
     assert "no place for --gpus" in call("submit", "--gpus", "2", "job.sbatch", code=Exit.USAGE).err
     assert "  ./job.sbatch\n" in call(*words, "--", "./job.sbatch").out
+    tmp_path.chmod(0o1777)
+    assert "modules of others would run as you" in call("submit", "job.sbatch", code=Exit.USAGE).err
 
 
 def test_a_login_node_that_would_compute_itself_is_warned_of(

@@ -41,6 +41,15 @@ def facts(call: Call, *words: str) -> dict[str, object]:
     return result
 
 
+def test_without_a_diff_nothing_of_the_changes_is_kept(project: Path, call: Call) -> None:
+    (project / ODD).write_text(f"{PROGRAM}planted = 1\n")
+    call("submit", *LOCAL, "--wait", "--no-diff", "--", sys.executable, ODD)
+    shown = facts(call)
+    code, run = shown["code"], Path(str(shown["directory"]))
+    assert isinstance(code, dict) and code["dirty"] and not shown["code_diff"]
+    assert not [each for each in run.rglob("*") if each.is_file() and b"planted" in each.read_bytes()]
+
+
 def test_a_run_is_shown_repeated_with_changes_and_compared(
     project: Path, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import io
+import json
 import re
 import shutil
 import socket
@@ -102,6 +105,17 @@ def test_no_proxy_stands_between_this_machine_and_its_engine(monkeypatch: pytest
     with serving(lambda _: Answer(body=b'{"ApiVersion": "1.43"}')) as server:
         assert engine.connect(f"tcp://localhost:{server.port}").api.api_version == "1.43"
         assert [each.path for each in server.received] == ["/version", "/v1.43/_ping"]
+
+
+def test_a_build_sends_no_login_to_the_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    auth = base64.b64encode(f"me:{SECRET}".encode()).decode()
+    (tmp_path / "config.json").write_text(json.dumps({"auths": {"r.io": {"auth": auth}}}))
+    with serving(lambda _: Answer(body=b'{"ApiVersion": "1.43"}')) as server:
+        client = engine.connect(f"tcp://127.0.0.1:{server.port}")
+        list(client.api.build(fileobj=io.BytesIO(b"x"), custom_context=True, decode=True))
+    assert server.received[-1].path.partition("?")[0].endswith("/build")
+    assert not [each for each in server.received if {"X-Registry-Config", "X-Registry-Auth"} & {*each.headers}]
 
 
 @pytest.mark.parametrize("name", ["node7:1/lab/base:1", "node7.lab/base:1"])

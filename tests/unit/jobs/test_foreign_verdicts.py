@@ -136,6 +136,14 @@ def test_a_renamed_run_is_no_other_one(tmp_path: Path, ran_in: str, anew: bool) 
     assert verdict is not None and verdict.anew == anew
 
 
+def test_a_run_that_was_renamed_with_its_verdict_is_judged_anew(tmp_path: Path) -> None:
+    run = measured_run(tmp_path, 0)
+    assert run.verdict is not None and not run.verdict.anew
+    renamed = Run(run.path.rename(tmp_path / "20260921-130000-train-4"))
+    assert renamed.verdict is not None and renamed.verdict.anew
+    assert renamed.figure is not None and renamed.figure.has("judged-anew")
+
+
 def test_what_an_editor_leaves_beside_a_recipe_changes_nothing(tmp_path: Path) -> None:
     run = measured_run(tmp_path, 0)
     recipe = run.path / "recipe"

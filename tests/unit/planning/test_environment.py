@@ -103,6 +103,16 @@ def test_a_job_has_the_users_umask_and_caches() -> None:
 
 
 @pytest.mark.parametrize(
+    ("site", "user", "wins"),
+    [({}, (), "/shell"), ({"HF_HOME": "/site"}, (), "/shell"), ({"HF_HOME": "/site"}, (("HF_HOME", "/u"),), "/u")],
+)
+def test_a_cache_of_the_shell_comes_before_the_sites_and_an_option_before_both(site: Any, user: Any, wins: str) -> None:
+    named = msgspec.structs.replace(read_site("neuron"), env=site)
+    request = Request(gpus=8, runtime="native", env=user, caches=(("HF_HOME", "/shell"),))
+    assert dict(plan(PROGRAM, named, request, PlannedImage("i:1", "", "/x")).env)["HF_HOME"] == wins
+
+
+@pytest.mark.parametrize(
     ("result", "given", "variables"),
     [
         ("throughput", {}, {}),

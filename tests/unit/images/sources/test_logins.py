@@ -97,6 +97,7 @@ def test_a_missing_credential_helper_is_reported(home: Path) -> None:
         ('{"credsStore": "test"}', "exec sleep 60", "docker-credential-test did not answer within 0.5 s"),
         ('{"credsStore": "test"}', "echo '{}'", "required field `Username`"),
         ('{"credsStore": "test"}', "echo 'no keyring'; exit 1", "exit code 1: no keyring"),
+        ('{"credsStore": "test"}', f'echo \'{{"Secret": "{SECRET}"}}\'; exit 1', "exit code 1"),
         ('{"credsStore": "test", "auths": null}', "echo 'credentials not found in native keychain'; exit 1", ""),
         ("", "", ""),
         ("{}", "", ""),
@@ -113,6 +114,7 @@ def test_what_docker_has_not_written_is_refused_in_words(
         assert credentials.find("r.io") is None
     if caught is not None:
         assert (caught.value.where, caught.value.fix) == (str(path), "log in again: docker login r.io")
+        assert SECRET not in str(caught.value.what)
 
 
 def test_enroots_file_by_machine(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,6 +166,27 @@ def test_only_this_machine_itself_is_spoken_to_without_tls() -> None:
     here = ("localhost:5000", "127.0.0.1", "127.8.9.1:80", "[::1]:5000")
     elsewhere = ("localhost.example.org", "10.0.0.1:5000", "nvcr.io", "127.0.0.1.nip.io")
     assert [netloc for netloc in (*here, *elsewhere) if loopback.is_loopback(netloc)] == [*here]
+
+
+def test_no_other_machine_is_asked_without_tls(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = list[str]()
+
+    def request(_session: object, _method: str, url: str, **_: object) -> object:
+        asked.append(url)
+        raise registry_http.requests.exceptions.SSLError("wrong version number")
+
+    monkeypatch.setattr(registry_http._Session, "request", request)
+    with pytest.raises(InfrastructureError, match="cannot be reached"):
+        resolve("registry.example.org:5000")
+    assert asked and all(url.startswith("https://registry.example.org:5000/") for url in asked)
+
+
+def test_a_login_is_read_only_when_a_registry_asks_for_it(servers: Servers, home: Path) -> None:
+    (home / ".docker").mkdir()
+    (home / ".docker/config.json").write_text('{"auths": {"r.io": {"au')
+    assert resolve(servers.host(lambda _: MANIFEST)) == "sha256:" + "1" * 64
+    with pytest.raises(RefusedError, match="truncated"):
+        resolve(servers.host(lambda _: WANTS_LOGIN))
 
 
 def test_how_long_a_registry_asks_to_wait() -> None:
