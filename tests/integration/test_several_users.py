@@ -768,9 +768,9 @@ def test_what_others_put_into_a_directory_that_all_may_write_to_makes_it_no_run_
         contents = run_as(ALICE, lambda: [Run(at).content(name) for name in names])
         assert contents == [b"{}" if owner == ALICE else b""] * len(names)
     monkeypatch.chdir(place)
-    for mode, places in ((0o1777, ()), (0o755, (at,))):
+    for mode, meant in ((0o1777, ()), (0o755, (at,))):
         at.chmod(mode)
-        assert run_as(ALICE, lookup.places_of, "train", place / "none") == places
+        assert run_as(ALICE, lookup.places_of, "train", place / "none") == meant
         assert run_as(ALICE, lookup.places_of, "./train", place / "none") == (at,)
 
 
