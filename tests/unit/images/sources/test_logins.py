@@ -10,6 +10,7 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+import requests
 
 from runner.core import loopback
 from runner.core.errors import InfrastructureError, RefusedError, UsageError
@@ -168,12 +169,12 @@ def test_only_this_machine_itself_is_spoken_to_without_tls() -> None:
     assert [netloc for netloc in (*here, *elsewhere) if loopback.is_loopback(netloc)] == [*here]
 
 
-def test_no_other_machine_is_asked_without_tls(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_other_machine_gets_a_request_without_tls(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = list[str]()
 
     def request(_session: object, _method: str, url: str, **_: object) -> object:
         asked.append(url)
-        raise registry_http.requests.exceptions.SSLError("wrong version number")
+        raise requests.exceptions.SSLError("wrong version number")
 
     monkeypatch.setattr(registry_http._Session, "request", request)
     with pytest.raises(InfrastructureError, match="cannot be reached"):
