@@ -58,7 +58,7 @@ def test_no_kill_breaks_the_store(
         "verify": ("verifying", 0.0, times["publishing"] - times["verifying"]),
     }
     dice = random.Random(f"{SEED} {phase} {way}")
-    killed = 0
+    killed, scale = 0, 1.0  # the times are of one run, which may have been a slow one
     for number in range(KILLS):
         target = tmp_path / str(number)
         if phase == "rename":
@@ -68,7 +68,8 @@ def test_no_kill_breaks_the_store(
         else:
             step, soonest_s, latest_s = spans[phase]
             child = converting.converter(image, target, way=way)
-            killed += converting.killed_after(child, step, dice.uniform(soonest_s, latest_s))
+            is_killed = converting.killed_after(child, step, dice.uniform(soonest_s, latest_s) * scale)
+            killed, scale = killed + is_killed, scale if is_killed else 0.8 * scale
         converting.assert_recovers(image, engine_client, target, [child.pid])
     print(f"{phase}, {way}: {KILLS} tried, {killed} killed before their end, {KILLS} survived")
     assert killed >= 10
