@@ -17,6 +17,7 @@ import msgspec
 
 from runner.core import files, ownership, paths
 from runner.core.errors import UsageError
+from runner.core.invocation import PROGRAM
 from runner.jobs import seals
 from runner.model.figure import Figure, OfStudy, figure_of
 from runner.model.job import (
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from runner.jobs.collect import Evidence
 
 
+OF_OWNER = f"whose it is can give you a bundle of it: `{PROGRAM} export --bundle FILE`"  # a fix
 T = TypeVar("T")
 Studies = dict[Path, OfStudy]  # that were read, by their directories
 
@@ -67,6 +69,12 @@ def plain_job_id(text: str) -> str:
 def is_whole_id(text: str) -> bool:
     """Whether it has the form of a run's whole id."""
     return _ID.match(text) is not None
+
+
+class _ClosedFileError(PermissionError):
+    """A file of another user's run that this user may not read."""
+
+    fix = OF_OWNER
 
 
 class Records:
@@ -253,7 +261,10 @@ class Run(files.Folder):
         """The plan that it was submitted with, and the codes of the checks that were overridden."""
         document = self.read(PLAN, dict)
         with suppress(ValueError):  # as of the verdict
-            return msgspec.convert(upgraded(document), PlanRecord)
+            plan = msgspec.convert(upgraded(document), PlanRecord)
+            with suppress(UsageError):  # a scheduler that is not here any more
+                _ = plan.settings
+            return plan
         return None
 
     @property
@@ -421,6 +432,11 @@ class Run(files.Folder):
             return None
         except (ValueError, RecursionError, msgspec.ValidationError):
             return None
+        except PermissionError as error:
+            if isinstance(error, ownership.StrangersLinkError) or self.owner == os.geteuid():
+                raise
+            what = "this run is another user's, and this file of it closed to you"
+            raise _ClosedFileError(errno.EACCES, what, error.filename) from None
         if name in self.orders and self._is_changed(name, content):
             raise self._changed(name)
         return value
@@ -593,13 +609,13 @@ class Run(files.Folder):
 
 
 def recipe_programs(recipe: Path) -> list[tuple[str, Path]]:
-    """Name and path of a recipe's sources, without what editors leave, and other users' links."""
+    """Name and path of a recipe's sources, without what editors leave, other users' links, and what is too long."""
     is_there = recipe.is_dir() and not ownership.is_strangers_link(recipe)
     return [
         (name, path)
         for name, path in (files.files_below(recipe) if is_there else ())
         if (path.suffix in (".py", ".sh") or name == "recipe.yaml") and not name.startswith(".") and "/." not in name
-        and not ownership.is_strangers_link(path)
+        and not ownership.is_strangers_link(path) and path.stat().st_size <= files.MOST
     ]  # fmt: skip
 
 
