@@ -56,7 +56,8 @@ def _hidden_values(word: str, shown: str) -> Iterator[str]:
         if end < at:
             return
         value = word[at:end]
-        yield value.partition(":")[2] if part.startswith("@") else re.sub(_IN_QUOTES, r"\2", value)
+        value = value.partition(":")[2] if part.startswith("@") else re.sub(_IN_QUOTES, r"\2", value)
+        yield from (value, value.rstrip(",)}]"))  # what may be of the text around it
         at = end + len(part)
 
 

@@ -59,6 +59,7 @@ def test_a_secret_is_taken_out_in_whatever_quotes_it_stands(value: str, tmp_path
         "python3 q.py --api-key 5ec4et-1 --lr 1; HF_TOKEN=5ec4et-2 python3 q.py",
         "q --api-key '5ec4et-1' --password \"5ec4et-2\" --lr 1",
         '{"api_key": "5ec4et-1", "lr": 1, "password": "5ec4et-2"}',
+        "{api_key: 5ec4et-1, lr: 1, password: 5ec4et-2}",
         "5ec4et-2: q --dsn postgres://someone:5ec4et-1@db/run --api-key 5ec4et-2",
     ],
 )
