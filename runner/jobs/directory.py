@@ -436,7 +436,7 @@ class Run(files.Folder):
             if isinstance(error, ownership.StrangersLinkError) or self.owner == os.geteuid():
                 raise
             what = "this run is another user's, and this file of it closed to you"
-            raise _ClosedFileError(errno.EACCES, what, error.filename) from None
+            raise _ClosedFileError(errno.EACCES, what, str(self.path / name)) from None
         if name in self.orders and self._is_changed(name, content):
             raise self._changed(name)
         return value

@@ -1471,7 +1471,7 @@ def test_no_cache_of_the_shell_is_a_strangers(place: Path, monkeypatch: pytest.M
     monkeypatch.setenv("TORCH_HOME", f"{hers}/new")
     outcome = outcome_as(ALICE, prepare, make_request({**asked, "env": ()}))
     assert (outcome.where, list(hers.iterdir())) == (f"TORCH_HOME={hers}/new", [])
-    assert "export TORCH_HOME=DIR, or unset it" in outcome.fix
+    assert "export TORCH_HOME=DIR, or unset it" in outcome.fix and f"below {hers}, which is" in outcome.what
 
 
 def test_what_a_site_sources_is_no_strangers(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
