@@ -261,10 +261,7 @@ class Run(files.Folder):
         """The plan that it was submitted with, and the codes of the checks that were overridden."""
         document = self.read(PLAN, dict)
         with suppress(ValueError):  # as of the verdict
-            plan = msgspec.convert(upgraded(document), PlanRecord)
-            with suppress(UsageError):  # a scheduler that is not here any more
-                _ = plan.settings
-            return plan
+            return msgspec.convert(upgraded(document), PlanRecord)
         return None
 
     @property
@@ -398,7 +395,7 @@ class Run(files.Folder):
         if (plan := self.plan) is None and self.of_script is not None:
             what = "this job runs a batch script of yours: it has no plan, no ranks' records and no figure"
             raise UsageError(what, where=self.run_id, fix="`status`, `show`, `logs`, `wait` and `cancel` take it")
-        if plan is None:
+        if plan is None or not _has_settings(plan):
             raise UsageError("the run's plan cannot be read", where=str(self.path / PLAN), fix="submit again")
         return plan
 
@@ -617,6 +614,16 @@ def recipe_programs(recipe: Path) -> list[tuple[str, Path]]:
         if (path.suffix in (".py", ".sh") or name == "recipe.yaml") and not name.startswith(".") and "/." not in name
         and not ownership.is_strangers_link(path) and path.stat().st_size <= files.MOST
     ]  # fmt: skip
+
+
+def _has_settings(plan: Plan) -> bool:
+    """Whether its scheduler's settings can be read, as far as that is here still."""
+    with suppress(UsageError):
+        try:
+            _ = plan.settings
+        except msgspec.ValidationError:
+            return False
+    return True
 
 
 def decoded(content: bytes, kind: type[T]) -> T:
