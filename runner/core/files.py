@@ -26,6 +26,7 @@ _LOCAL = frozenset((
 ))  # fmt: skip
 _STATFS_BYTES = 256  # struct statfs has 120 (x86-64, arm64); f_type comes first, a long
 _ATTEMPTS = 5
+MOST = 1 << 28  # bytes of a file that is read whole
 
 
 @contextmanager
@@ -215,7 +216,7 @@ class Folder:
         if is_others and not status.st_mode & reads:
             raise UnusableFileError(errno.EINVAL, "moved there from another user's files", str(self.path))
 
-    def content_of(self, name: str, most: int = 1 << 28) -> bytes:
+    def content_of(self, name: str, most: int = MOST) -> bytes:
         """As ``read_bytes``."""
         return _content(lambda: self.open(name), self.path / name, most)
 
@@ -276,17 +277,17 @@ def open_named(path: Path) -> BinaryIO:
     return open_below(Path("/"), str(resolved(path))[1:])
 
 
-def read_bytes(path: Path, most: int = 1 << 28) -> bytes:
+def read_bytes(path: Path, most: int = MOST) -> bytes:
     """The file's content. Raises OSError; UnusableFileError: it is no regular file, or longer than ``most`` bytes."""
     return _content(lambda: open_regular(path), path, most)
 
 
-def read_below(directory: Path, name: str, most: int = 1 << 28) -> bytes:
+def read_below(directory: Path, name: str, most: int = MOST) -> bytes:
     """The same of a file below a directory, as ``open_below`` finds it."""
     return _content(lambda: open_below(directory, name), directory / name, most)
 
 
-def read_named(path: Path, most: int = 1 << 28) -> bytes:
+def read_named(path: Path, most: int = MOST) -> bytes:
     """The same of a file that a user means, as ``open_named`` finds it; raises as that, too."""
     return _content(lambda: open_named(path), path, most)
 
@@ -348,7 +349,7 @@ def tree_hash(files: Iterable[tuple[str, Path]]) -> str:
     lines = []
     for name, path in files:
         mode = "x" if os.access(path, os.X_OK) else "-"
-        lines.append(f"{name}\0{mode}\0{sha256(path.read_bytes())}")
+        lines.append(f"{name}\0{mode}\0{sha256(path)}")
     return key_of(*sorted(lines))
 
 

@@ -157,10 +157,10 @@ def closing(directory: Path) -> str:
     return f"start it in a directory of your own; {way_out(directory, whose, put=True)}; {look}"
 
 
-def of_file(path: Path) -> tuple[str, str]:
+def of_file(path: Path, *, new: bool = False) -> tuple[str, str]:
     """Whose place a file is in, for the end of a message, and the end of a fix, where it ``may_be_strangers``."""
     with suppress(OSError, RuntimeError):
-        if whose := exchangeable_by(path, used=True):
+        if whose := exchangeable_by(path, new=new, used=True):
             return f": it is {whose}", way_out(path, whose)
     return "", TRUSTS
 

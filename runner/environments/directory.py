@@ -226,11 +226,13 @@ def check_setup(setup: Setup, lines: Iterable[Iterable[str]] = ()) -> tuple[Path
         places += [path] if not is_variable and path.exists() else []
         is_open = is_code and ownership.is_open(path)
         if is_open or (ownership.is_first_come(path, new=True) if is_variable else ownership.may_be_strangers(path)):
-            whose, way_out = ownership.of_file(path)
+            whose, way_out = ownership.of_file(path, new=is_variable)
             what = f"what is there runs as you, and may be another user's{whose}"
-            raise RefusedError(
-                what, where=str(path), fix=f"name one of your own where it is named, as in the site's setup; {way_out}"
-            )
+            where, fix = str(path), "name one of your own where it is named, as in the site's setup"
+            if is_variable:
+                name = word.partition("=")[0]
+                where, fix = f"{name}={path}", f"export {name}=DIR, or unset it, or change it in the site's setup"
+            raise RefusedError(what, where=where, fix=f"{fix}; {way_out}")
     return tuple(places)
 
 

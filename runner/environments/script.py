@@ -192,7 +192,7 @@ rm -f -- "$2.installing"
 
 # Variables of a login shell that change which Python runs and what it imports. Proxies and pip's settings stay.
 _LEAKS = (
-    *("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "VIRTUAL_ENV", "LD_PRELOAD", "BASH_ENV"),
+    *("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "PYTHONPYCACHEPREFIX", "VIRTUAL_ENV", "LD_PRELOAD", "BASH_ENV"),
     *("PIP_USER", "PIP_TARGET", "PIP_PREFIX"),  # where else pip would install
 )
 

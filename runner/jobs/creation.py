@@ -70,9 +70,11 @@ def make_root(root: Path) -> Path:
     return root
 
 
-def check_place(directory: Path) -> None:
-    """Refuse a place where others could exchange a job's script before it is started. Raises OSError, UsageError."""
-    if whose := ownership.exchangeable_by(directory):
+def check_place(directory: Path, *, new: bool = False) -> None:
+    """Refuse a place where others could exchange a job's script before it is started; ``new``: it may not be there yet.
+    Raises OSError, UsageError.
+    """
+    if whose := ownership.exchangeable_by(directory, new=new):
         what = f"this directory is {whose}: another user could exchange what your job is started from"
         fix = f"name a directory of your own: --runs, or --write, DIR; {ownership.way_out(directory, whose)}"
         raise UsageError(what, where=str(directory), fix=fix)

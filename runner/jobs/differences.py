@@ -23,7 +23,8 @@ from runner.model.request import Mount
 
 Area = Literal["request", "plan", "image", "code", "script", "environment", "versions", "verdict"]
 _NOT_RECORDED = "not recorded"
-_SEPARATE = ("image", "env", "unset", "forced")  # of a plan: each has lines of its own
+# Of a plan: each has lines of its own; but for the starters, which follow from the program, and quote its arguments.
+_SEPARATE = ("image", "env", "unset", "forced", "starters", "unknown_starters")
 
 
 class Difference(msgspec.Struct, frozen=True):

@@ -17,6 +17,7 @@ import msgspec
 
 from runner.core import files, ownership, paths
 from runner.core.errors import UsageError
+from runner.core.invocation import PROGRAM
 from runner.jobs import seals
 from runner.model.figure import Figure, OfStudy, figure_of
 from runner.model.job import (
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from runner.jobs.collect import Evidence
 
 
+OF_OWNER = f"whose it is can give you a bundle of it: `{PROGRAM} export --bundle FILE`"  # a fix
 T = TypeVar("T")
 Studies = dict[Path, OfStudy]  # that were read, by their directories
 
@@ -67,6 +69,12 @@ def plain_job_id(text: str) -> str:
 def is_whole_id(text: str) -> bool:
     """Whether it has the form of a run's whole id."""
     return _ID.match(text) is not None
+
+
+class _ClosedFileError(PermissionError):
+    """A file of another user's run that this user may not read."""
+
+    fix = OF_OWNER
 
 
 class Records:
@@ -387,7 +395,7 @@ class Run(files.Folder):
         if (plan := self.plan) is None and self.of_script is not None:
             what = "this job runs a batch script of yours: it has no plan, no ranks' records and no figure"
             raise UsageError(what, where=self.run_id, fix="`status`, `show`, `logs`, `wait` and `cancel` take it")
-        if plan is None:
+        if plan is None or not _has_settings(plan):
             raise UsageError("the run's plan cannot be read", where=str(self.path / PLAN), fix="submit again")
         return plan
 
@@ -421,6 +429,11 @@ class Run(files.Folder):
             return None
         except (ValueError, RecursionError, msgspec.ValidationError):
             return None
+        except PermissionError as error:
+            if isinstance(error, ownership.StrangersLinkError) or self.owner == os.geteuid():
+                raise
+            what = "this run is another user's, and this file of it closed to you"
+            raise _ClosedFileError(errno.EACCES, what, str(self.path / name)) from None
         if name in self.orders and self._is_changed(name, content):
             raise self._changed(name)
         return value
@@ -593,14 +606,24 @@ class Run(files.Folder):
 
 
 def recipe_programs(recipe: Path) -> list[tuple[str, Path]]:
-    """Name and path of a recipe's sources, without what editors leave, and other users' links."""
+    """Name and path of a recipe's sources, without what editors leave, other users' links, and what is too long."""
     is_there = recipe.is_dir() and not ownership.is_strangers_link(recipe)
     return [
         (name, path)
         for name, path in (files.files_below(recipe) if is_there else ())
         if (path.suffix in (".py", ".sh") or name == "recipe.yaml") and not name.startswith(".") and "/." not in name
-        and not ownership.is_strangers_link(path)
+        and not ownership.is_strangers_link(path) and path.stat().st_size <= files.MOST
     ]  # fmt: skip
+
+
+def _has_settings(plan: Plan) -> bool:
+    """Whether its scheduler's settings can be read, as far as that is here still."""
+    with suppress(UsageError):
+        try:
+            _ = plan.settings
+        except msgspec.ValidationError:
+            return False
+    return True
 
 
 def decoded(content: bytes, kind: type[T]) -> T:

@@ -19,7 +19,7 @@ from runner.core import files, ownership
 from runner.core.errors import UsageError
 from runner.core.invocation import PROGRAM
 from runner.core.text import counted, printable
-from runner.jobs.directory import SCRIPT, Run, index, is_own, is_whole_id, linked
+from runner.jobs.directory import OF_OWNER, SCRIPT, Run, index, is_own, is_whole_id, linked
 from runner.model.job import Submitted
 
 _MOST_RECENT, _MOST_CANDIDATES = 3, 8
@@ -86,8 +86,7 @@ def resolved(path: Path) -> Path:
     real = files.resolved(path)
     with suppress(OSError, ValueError):
         if real.is_dir() and not os.access(real, os.R_OK | os.X_OK, effective_ids=True):
-            fix = f"whose it is can give you a bundle of it: `{PROGRAM} export --bundle FILE`"
-            raise UsageError("this run is another user's, and closed to you", where=str(path), fix=fix)
+            raise UsageError("this run is another user's, and closed to you", where=str(path), fix=OF_OWNER)
     return real
 
 

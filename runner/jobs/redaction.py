@@ -19,6 +19,7 @@ from runner.render import quote_always
 
 _LEAST_LENGTH = 6  # of a value that is looked for everywhere: a shorter one is part of other words
 _ORDINARY = r"(?s)/.*|[A-Za-z_]*|\d*|.{1,7}"
+_IN_QUOTES = r"(?s)\A\$?(['\"])(.*)\1\Z"
 _COMMANDS = frozenset(("program", "argv", "arguments"))
 # Of records: what tells one job step from another. It is no key to anything once the job is over.
 _NO_SECRET = frozenset(("token",))
@@ -40,13 +41,24 @@ def secrets_of(run: Run, least: int = _LEAST_LENGTH) -> tuple[str, ...]:
         for name, value in plan.env
         if is_secret(name, value) or (name in of_shell and not re.fullmatch(_ORDINARY, value))
     ]
-    values += [
-        word.removeprefix(before)  # all of it, or what follows --api-key=
-        for word, shown in zip(plan.program, hidden_command(plan.program), strict=True)
-        if shown.endswith(REDACTED) and word.startswith(before := shown.removesuffix(REDACTED))
-    ]
+    for word, shown in zip(plan.program, hidden_command(plan.program), strict=True):
+        values += _hidden_values(word, shown)
     forms = {form for value in values for form in (value, *value.splitlines(), *_quoted(value))}
     return tuple(sorted({form for form in forms if len(form) >= least}, key=len, reverse=True))
+
+
+def _hidden_values(word: str, shown: str) -> Iterator[str]:
+    """What ``***`` stands for in an argument, without quotes around it; of a URL's user the password."""
+    first, *parts = shown.split(REDACTED)
+    at = len(first)
+    for number, part in enumerate(parts, 1):
+        end = word.find(part, at) if number < len(parts) else len(word) - len(part)
+        if end < at:
+            return
+        value = word[at:end]
+        value = value.partition(":")[2] if part.startswith("@") else re.sub(_IN_QUOTES, r"\2", value)
+        yield from (value, value.rstrip(",)}]"))  # what may be of the text around it
+        at = end + len(part)
 
 
 def without_secrets(verdict: Verdict, run: Run) -> Verdict:

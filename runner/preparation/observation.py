@@ -21,7 +21,7 @@ from runner.backends.schedulers import are_nodes_this_machine
 from runner.checks.image_fit import missing_packages
 from runner.checks.registry import Observed, Workspace
 from runner.core import files, ownership, paths, process
-from runner.core.errors import RefusedError, RunnerError
+from runner.core.errors import RefusedError, RunnerError, UsageError
 from runner.core.invocation import PROGRAM
 from runner.core.paths import home
 from runner.core.text import nearest
@@ -70,7 +70,8 @@ def observe(
     of_shell = carried_caches(dict(request.caches), choices.runtime, (*way.mounts, *request.mounts))
     caches = [f"{name}={value}" for name, value in of_shell.items() if name not in dict(request.env)]
     for each in map(Path, of_shell.values()):
-        if not os.path.lexists(each) and ownership.may_be_strangers(each):
+        is_missing = not os.path.lexists(each) and ownership.may_be_strangers(each)
+        if is_missing and not ownership.is_first_come(each, new=True):  # which is refused below
             with suppress(OSError):  # else another user could, while the job waits
                 files.make_closed(each)
     of_setup = check_setup(setup, (*way.load, *site.mpi.load, variables, caches, (site.ssh.config, way.library_path)))
@@ -313,7 +314,10 @@ def _run_directory(runtime: str, runs: Path) -> tuple[tuple[str, ...], str | Non
     if above.is_dir() and ownership.exchangeable_by(Path(real), new=True):
         from runner.jobs.creation import check_place
 
-        check_place(Path(real))  # as it will be when the job is submitted
+        if not os.path.lexists(real) and not os.access(above, os.W_OK | os.X_OK, effective_ids=True):
+            what = f"the run directory cannot be made there: you may not write to {above}"
+            raise UsageError(what, where=real, fix="name a directory of your own: --runs DIR")
+        check_place(Path(real), new=True)  # as it will be when the job is submitted
     return tuple(dict.fromkeys((written, real))), problem
 
 

@@ -599,8 +599,18 @@ def test_no_run_is_made_below_a_strangers_directory(place: Path, monkeypatch: py
     os.chown(root.parent, 900, 900)
     assert run_as(ALICE, is_made), "an account of the system"
     os.chown(root.parent, CAROL, GROUP)
-    monkeypatch.setattr(pwd, "getpwuid", lambda _: SimpleNamespace(pw_gid=ALICE))
-    assert run_as(ALICE, is_made, groups=(GROUP,)), "a project's directory is its leader's"
+    with monkeypatch.context() as patch:
+        patch.setattr(pwd, "getpwuid", lambda _: SimpleNamespace(pw_gid=ALICE))
+        assert run_as(ALICE, is_made, groups=(GROUP,)), "a project's directory is its leader's"
+
+    monkeypatch.setenv("HOME", str(place))
+    monkeypatch.setenv("RUNNER_CACHE", str(owned(place / "cache", ALICE)))
+    monkeypatch.chdir(owned(place / "work", ALICE))
+    for mode, what in ((0o755, "you may not write to"), (0o777, f"below {place}/hers{0o777}, which is user")):
+        hers = owned(place / f"hers{mode}", CAROL, mode)
+        asked = {"gpus": 1, "arguments": ("true",), "site": "local", "runtime": "native", "runs": f"{hers}/runs"}
+        outcome = outcome_as(ALICE, prepare, make_request(asked))
+        assert what in outcome.what and "--runs" in outcome.fix and "make it" not in outcome.fix
 
 
 @pytest.mark.usefixtures("state")
@@ -749,6 +759,10 @@ def test_a_private_file_that_was_moved_into_a_strangers_run_is_not_shown(place: 
         run.logs.chmod(mode)
         assert read_by_alice(0o644, ALICE)[2] is is_shown, "a closed directory is so with what is in it"
         assert run_as(ALICE, lambda: files.Folder(run.path).names_in("logs")) == {*(("rank-0.err",) * is_shown)}
+    run.write("request.json", {})
+    os.chown(run.path / "request.json", CAROL, CAROL)
+    outcome = outcome_as(ALICE, Run(run.path).read, "request.json", dict)
+    assert "this run is another user's, and this file of it closed to you" in outcome.what
     os.chown(run.path, ALICE, ALICE)
     run = Run(run.path)
     assert read_by_alice(0o600, ALICE) == (text.encode(), text, True), "a run of her own"
@@ -1478,6 +1492,11 @@ def test_no_cache_of_the_shell_is_a_strangers(place: Path, monkeypatch: pytest.M
         asked = {"gpus": 1, "arguments": ("true",), "site": "local", "runtime": "native", "env": env}
         outcome = outcome_as(ALICE, prepare, make_request(asked))
         assert ("what is there runs as you" in outcome.what) == is_refused, (at, outcome)
+    hers = owned(shared / "open", CAROL, 0o777)
+    monkeypatch.setenv("TORCH_HOME", f"{hers}/new")
+    outcome = outcome_as(ALICE, prepare, make_request({**asked, "env": ()}))
+    assert (outcome.where, list(hers.iterdir())) == (f"TORCH_HOME={hers}/new", [])
+    assert "export TORCH_HOME=DIR, or unset it" in outcome.fix and f"below {hers}, which is" in outcome.what
 
 
 def test_no_site_that_settings_or_another_site_name_is_a_strangers(

@@ -94,7 +94,9 @@ def launched_program(plan: Plan, *options: str, run: Argument = _RESULTS) -> tup
     hidden = (*plan.unset, *without)
     unset = ("--unset", ",".join(hidden)) if hidden else ()
     return (
-        *texts("python3", "-s", "-u"),  # a home directory in /tmp may have another user's modules
+        # A home directory in /tmp may have another user's modules, and a directory of compiled ones that is not judged
+        # yet (caches.py): the program gets what is left of PYTHONPYCACHEPREFIX.
+        *texts("python3", "-s", "-u", "-X", "pycache_prefix="),
         *((*run, Text("/lib/launch.py")), text("--run"), run),
         *texts("--umask", f"{plan.umask:03o}", "--caches", plan.caches, "--world", str(plan.tasks)),
         *texts("--local-sizes", ",".join(map(str, plan.tasks_per_node))),

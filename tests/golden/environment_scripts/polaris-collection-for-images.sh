@@ -1,7 +1,7 @@
 #!/bin/bash
 set -uo pipefail
 exec 9>>/scratch/e/elvis/gpu-runner/environments/packages/lock && flock 9 || exit 79
-unset -v PYTHONPATH PYTHONHOME PYTHONSTARTUP VIRTUAL_ENV LD_PRELOAD BASH_ENV PIP_USER PIP_TARGET PIP_PREFIX
+unset -v PYTHONPATH PYTHONHOME PYTHONSTARTUP PYTHONPYCACHEPREFIX VIRTUAL_ENV LD_PRELOAD BASH_ENV PIP_USER PIP_TARGET PIP_PREFIX
 export PYTHONNOUSERSITE='1'
 export PYTHONDONTWRITEBYTECODE='1'
 export PIP_CACHE_DIR='/scratch/e/elvis/gpu-runner/environments/packages/cache'

@@ -40,8 +40,8 @@ srun --mpi=none --nodes=2 --ntasks=8 --exact --nodelist=dgx01,dgx02 --ntasks-per
   --time=00:20:00 --cpus-per-task=32 --kill-on-bad-exit=1 --wait=60 --output=logs/rank-%t.out --error=logs/rank-%t.err \
   /bin/bash "$runner_run"/lib/charliecloud.sh run ch-run --join-ct=4 --set-env --cd /results/recipe --bind \
     "$runner_run":/results /lustre/u/images/sha256-1f0ce1d2a3b4.sqsh -- \
-  /bin/bash /results/lib/rank.sh python3 -s -u /results/lib/launch.py --run /results --umask 022 --caches node --world 8 \
-    --local-sizes 4,4 --leave-together 60 -- \
+  /bin/bash /results/lib/rank.sh python3 -s -u -X pycache_prefix= /results/lib/launch.py --run /results --umask 022 \
+    --caches node --world 8 --local-sizes 4,4 --leave-together 60 -- \
   python3 -u main.py --model tiny --batch-size 2 --image-size 32 --precision fp32 --warmup-steps 5 --steps 30 \
     --demonstration --device cpu &
 runner_wait $!; exit "$runner_exit"

@@ -44,8 +44,8 @@ export RUNNER_ENV_RUNNER_RDV_KEY="$RUNNER_RDV_KEY"
 runner_rank() {
   exec /bin/bash "$runner_run"/lib/charliecloud.sh run ch-run --join-ct=8 --set-env --cd /results/recipe --bind \
     "$runner_run":/results /lustre/u/images/sha256-1f0ce1d2a3b4.sqsh -- \
-    /bin/bash /results/lib/rank.sh python3 -s -u /results/lib/launch.py --run /results --umask 022 --caches node --world \
-      16 --local-sizes 8,8 --leave-together 60 -- \
+    /bin/bash /results/lib/rank.sh python3 -s -u -X pycache_prefix= /results/lib/launch.py --run /results --umask 022 \
+      --caches node --world 16 --local-sizes 8,8 --leave-together 60 -- \
     python3 -u main.py --model resnet50 --batch-size 256 --image-size 224 --precision amp-bf16 --channels-last
 }
 runner_start_ranks "$(runner_first_rank)" "${runner_counts[runner_node]}" 16

@@ -48,8 +48,8 @@ srun --mpi=none --nodes=2 --ntasks=16 --exact --nodelist="$runner_nodelist" --nt
   --output=logs/rank-%t.out --error=logs/rank-%t.err \
   /bin/bash "$runner_run"/lib/charliecloud.sh run ch-run --join-ct=8 --set-env --cd /results/recipe --bind \
     "$runner_run":/results --bind '/data/My Sets/$HOME:/data set' /lustre/u/images/sha256-1f0ce1d2a3b4.sqsh -- \
-  /bin/bash /results/lib/rank.sh python3 -s -u /results/lib/launch.py --run /results --umask 022 --caches node --world \
-    16 --local-sizes 8,8 --bind gpu-share --leave-together 60 -- \
+  /bin/bash /results/lib/rank.sh python3 -s -u -X pycache_prefix= /results/lib/launch.py --run /results --umask 022 \
+    --caches node --world 16 --local-sizes 8,8 --bind gpu-share --leave-together 60 -- \
   python3 -u main.py --model tiny --batch-size 2 --image-size 32 --precision fp32 --warmup-steps 5 --steps 'a b'\''c' \
     --demonstration --device cpu --seed=-1 --note '$(touch /tmp/x); '\''q'\'' "d"' '' -n '*' &
 runner_wait $!; exit "$runner_exit"

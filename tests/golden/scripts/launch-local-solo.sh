@@ -22,8 +22,9 @@ export PYTHONNOUSERSITE='1'
 export PYTHONUNBUFFERED='1'
 
 runner_rank() {
-  exec /bin/bash "$runner_run"/lib/rank.sh --cd "$runner_run"/recipe python3 -s -u "$runner_run"/lib/launch.py --run \
-    "$runner_run" --umask 022 --caches home --world 1 --local-sizes 1 --bind gpu-share --first-gpu 1 -- \
+  exec /bin/bash "$runner_run"/lib/rank.sh --cd "$runner_run"/recipe python3 -s -u -X pycache_prefix= \
+    "$runner_run"/lib/launch.py --run "$runner_run" --umask 022 --caches home --world 1 --local-sizes 1 --bind \
+    gpu-share --first-gpu 1 -- \
     python3 -u main.py --model tiny --batch-size 2 --image-size 32 --precision fp32 --warmup-steps 5 --steps 30 \
       --demonstration --device cpu
 }

@@ -32,8 +32,8 @@ runner_record_versions charliecloud 'ch-run --version'
 runner_rank() {
   exec /bin/bash "$runner_run"/lib/charliecloud.sh run ch-run --join-ct=2 --set-env --cd /results/recipe --bind \
     "$runner_run":/results /lustre/u/images/sha256-1f0ce1d2a3b4.sqsh -- \
-    /bin/bash /results/lib/rank.sh python3 -s -u /results/lib/launch.py --run /results --umask 022 --caches node --world 2 \
-      --local-sizes 2 --leave-together 60 -- \
+    /bin/bash /results/lib/rank.sh python3 -s -u -X pycache_prefix= /results/lib/launch.py --run /results --umask 022 \
+      --caches node --world 2 --local-sizes 2 --leave-together 60 -- \
     python3 -u main.py --model tiny --batch-size 2 --image-size 32 --precision fp32 --warmup-steps 5 --steps 30 \
       --demonstration --device cpu
 }

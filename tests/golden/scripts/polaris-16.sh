@@ -73,7 +73,7 @@ mpiexec --hostfile "$PBS_NODEFILE" -n 16 --ppn 4 --depth=8 --cpu-bind none /bin/
   /bin/bash "$runner_run"/lib/apptainer.sh apptainer exec --nv --fakeroot --no-home --pwd /results/recipe --bind \
     "$runner_run":/results --bind /opt/cray:/opt/cray --bind /soft:/soft --bind \
     /usr/lib64/libcxi.so.1:/host/lib64/libcxi.so.1 /lustre/u/images/horovod.sif \
-  /bin/bash /results/lib/rank.sh python3 -s -u /results/lib/launch.py --run /results --umask 022 --caches node --world \
-    16 --local-sizes 4,4,4,4 -- \
+  /bin/bash /results/lib/rank.sh python3 -s -u -X pycache_prefix= /results/lib/launch.py --run /results --umask 022 \
+    --caches node --world 16 --local-sizes 4,4,4,4 -- \
   python3 -u main.py --model resnet50 --batch-size 256 --image-size 224 --precision amp-bf16 --channels-last &
 runner_finish $!

@@ -54,7 +54,7 @@ srun --mpi=none --nodes=2 --ntasks=16 --ntasks-per-node=8 --cpus-per-task="$runn
   --container-image=/lustre/u/images/sha256-1f0ce1d2a3b4.sqsh --container-mounts="$runner_run":/results \
     --container-workdir=/results/recipe --no-container-mount-home --no-container-entrypoint --no-container-remap-root \
     --container-env=RUNNER_RDV_HOST,RUNNER_RDV_PORT,RUNNER_RDV_KEY,PYXIS_VERSION,MELLANOX_VISIBLE_DEVICES,NCCL_DEBUG,NCCL_DEBUG_FILE,NCCL_DEBUG_SUBSYS,OMP_NUM_THREADS,PYTHONNOUSERSITE,PYTHONUNBUFFERED \
-  /bin/bash /results/lib/rank.sh python3 -s -u /results/lib/launch.py --run /results --umask 022 --caches node --world \
-    16 --local-sizes 8,8 -- \
+  /bin/bash /results/lib/rank.sh python3 -s -u -X pycache_prefix= /results/lib/launch.py --run /results --umask 022 \
+    --caches node --world 16 --local-sizes 8,8 -- \
   python3 -u main.py --model resnet50 --batch-size 256 --image-size 224 --precision amp-bf16 --channels-last &
 runner_finish $!

@@ -27,7 +27,7 @@ from runner.jobs.inputs import RanWith
 from runner.jobs.snapshot_copy import CopiedFiles
 from runner.model.figure import figure_of
 from runner.model.job import CodeRecord, CommandLine
-from runner.model.plan import PlannedImage
+from runner.model.plan import PlannedImage, Starter
 from runner.model.records import Inputs
 from runner.model.request import Mount
 from runner.model.verdict import Verdict
@@ -44,6 +44,8 @@ def test_decisions_images_and_variables() -> None:
         tasks_per_node=(4,),
         mounts=(Mount("/a", "/b", True),),
         program=("p", "--password", "planted"),
+        starters=(Starter("p", ("--password", "planted")),),
+        unknown_starters=(Starter("q", ("--password", "planted")),),
         scheduler_settings={"export": "nil"},
         image=PlannedImage("i@sha256:00", "sha256:00", "/other.sqsh"),
         env=(("HF_TOKEN", "planted"), ("LR", "1")),

@@ -95,6 +95,11 @@ def test_what_is_missing_or_damaged_is_none(run: Run) -> None:
     assert (run.plan, run.verdict) == (None, None), "half a character is neither a number nor an outcome"
     run.write("plan.json", msgspec.to_builtins(PLAN) | {"program": ["\ud800"]})
     assert run.plan is None, "nor a part of an argument"
+    run.write("plan.json", msgspec.to_builtins(PLAN) | {"scheduler_settings": {"directives": "x"}})
+    with pytest.raises(UsageError, match="plan cannot be read"):
+        run.needed_plan()
+    run.write("plan.json", msgspec.to_builtins(PLAN) | {"scheduler": "gone", "scheduler_settings": {"directives": "x"}})
+    assert run.needed_plan().scheduler == "gone"
     for name in ("job.json", "exit.json", "ended.json", "verdict.json", "code.json", "provenance.json", "command.json"):
         (run.path / name).write_text('{"schema": [')
     (run.path / "plan.json").unlink()
@@ -105,6 +110,14 @@ def test_what_is_missing_or_damaged_is_none(run: Run) -> None:
         run.needed_plan()
     with pytest.raises(UsageError, match="no recorded command line"):
         run.needed_command()
+
+
+def test_a_program_of_a_recipe_that_is_too_long_is_not_read(run: Run) -> None:
+    (run.path / "recipe").mkdir()
+    for name, size in (("a.py", 1), ("b.py", 1 << 40)):
+        with (run.path / "recipe" / name).open("wb") as file:
+            file.truncate(size)
+    assert [name for name, _ in directory.recipe_programs(run.path / "recipe")] == ["a.py"]
 
 
 @pytest.mark.parametrize("job", ["12", "12_3", "12+1", "12[]", "12[4].pbs-1.site", "12.pbs", "4242.123456.7ea6bc94"])

@@ -53,6 +53,21 @@ def test_a_secret_is_taken_out_in_whatever_quotes_it_stands(value: str, tmp_path
             assert not [part for part in ("it", "5ec4et", "two") if part in clean.removeprefix("started with")], clean
 
 
+@pytest.mark.parametrize(
+    "word",
+    [
+        "python3 q.py --api-key 5ec4et-1 --lr 1; HF_TOKEN=5ec4et-2 python3 q.py",
+        "q --api-key '5ec4et-1' --password \"5ec4et-2\" --lr 1",
+        '{"api_key": "5ec4et-1", "lr": 1, "password": "5ec4et-2"}',
+        "{api_key: 5ec4et-1, lr: 1, password: 5ec4et-2}",
+        "5ec4et-2: q --dsn postgres://someone:5ec4et-1@db/run --api-key 5ec4et-2",
+    ],
+)
+def test_a_secret_within_an_argument_is_taken_out(word: str, tmp_path: Path) -> None:
+    secrets = secrets_of(run_of(tmp_path, program=("bash", "-c", word)))
+    assert redacted_text("someone: 5ec4et-1 or 5ec4et-2 refused", secrets) == "someone: *** or *** refused"
+
+
 def test_scripts_of_every_site_hold_nothing_that_looks_like_a_secret() -> None:
     for path in (ROOT / "tests/golden/scripts").iterdir():
         text = path.read_text("utf-8", "surrogateescape")

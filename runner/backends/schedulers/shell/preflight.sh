@@ -18,10 +18,10 @@ grep -qE $'^[^\t]+\t00000000\t' /proc/net/route || say no-way-out ''   # a defau
 for i in "${!mounts[@]}"; do [ -e "${mounts[i]}" ] || say no-mount "$i"; done
 for program in "${programs[@]}"; do
   command -v "$program" >/dev/null || say no-program "$program"
-  [ "$program" != python3 ] || say python "$(python3 -c 'import sys; print(*sys.version_info[:2])' 2>/dev/null)"
+  [ "$program" != python3 ] || say python "$(python3 -X pycache_prefix= -c 'import sys; print(*sys.version_info[:2])' 2>/dev/null)"
 done
 if [ "${#modules[@]}" -gt 0 ]; then
-  say no-modules "$(python3 -c 'import sys, importlib.util as u
+  say no-modules "$(python3 -X pycache_prefix= -c 'import sys, importlib.util as u
 print(*(n for n in sys.argv[1:] if u.find_spec(n) is None))' "${modules[@]}" 2>/dev/null)"
 fi
 say end ''

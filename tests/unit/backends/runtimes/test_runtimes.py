@@ -7,6 +7,7 @@ import itertools
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +16,14 @@ import pytest
 
 from runner.backends import LEFTOVERS
 from runner.backends.runtimes import image_problem, runtime
-from runner.backends.runtimes.common import loads
+from runner.backends.runtimes.common import launched_program, loads
 from runner.cli import run
 from runner.core.errors import Exit, UsageError
 from runner.model.backends import RUNTIMES
 from runner.model.plan import Plan, PlannedImage
 from runner.model.request import Mount, Recipe, Request
 from runner.model.site import RuntimeAtSite
-from runner.model.step import Load, Unset, texts
+from runner.model.step import Load, Text, Unset, texts
 from runner.planning.plan import plan
 from runner.render import folded, statement
 from runner.sites.loader import read_site
@@ -35,6 +36,14 @@ RECIPE = Recipe(name="r", description="", image="i", program=("python3", "main.p
 def planned(via: str, image: str = "/store/x", reference: str = "registry.example/i:1", **asked: Any) -> Plan:
     request = Request(gpus=4, runtime=via, **asked)
     return plan(RECIPE, read_site("slurm"), request, PlannedImage(reference, "", image))
+
+
+def test_the_launcher_reads_no_compiled_modules_that_it_has_not_judged() -> None:
+    words = [word[0].value for word in launched_program(planned("native", image="")) if isinstance(word[0], Text)]
+    python = [sys.executable, *words[1 : words.index("--run") - 1]]
+    show = "import os, sys; print(sys.pycache_prefix, os.environ['PYTHONPYCACHEPREFIX'])"
+    env = {**os.environ, "PYTHONPYCACHEPREFIX": "/hers"}
+    assert subprocess.check_output([*python, "-c", show], env=env) == b"None /hers\n"
 
 
 @pytest.mark.parametrize(
