@@ -14,6 +14,7 @@ from typing import Any, Literal
 from runner.core.invocation import PROGRAM
 from runner.model.backends import RUNTIMES
 from runner.model.exit_codes import (
+    ANOTHERS_DIRECTORY,
     NO_RUN_DIRECTORY,
     NODE_NOT_READY,
     NOT_LOADED,
@@ -163,6 +164,7 @@ FAILURES = (
     _stopped(NODE_NOT_READY, "see the container runtime's line in the logs, and the space on the nodes", "site"),
     _stopped(SCRIPT_IN_CONTAINER, "take PYXIS_CONTAINER_IMAGE out of your login shell's files (~/.bashrc, ~/.profile)"),
     _stopped(NO_RUN_DIRECTORY, "name a run directory that every node sees (--runs)"),
+    _stopped(ANOTHERS_DIRECTORY, "submit again, from a directory of your own; logs/batch.err names the other"),
     _stopped(WRONG_NODES, "submit again; report it to the site if it happens again", "infrastructure"),
     _stopped(NOT_LOADED,
         "correct --module, or the setup in the site file (`module avail` lists what there is); an environment of your "
@@ -186,6 +188,7 @@ FAILURES = (
     _error("environment-differs",
         "put the environment where every node sees it under the same path, and make it of a Python that every node has",
         outcome="infrastructure"),
+    _error("start-exchanged", "submit again, from a directory of your own"),
     _error("world-mismatch", "start the ranks by the script that was submitted, unchanged", outcome="not-proven"),
     _error("world-unknown", "start the ranks by srun, mpiexec or the script that was submitted"),
     _error("rendezvous-timeout", "see the log of the rank it waited for, then submit again", outcome="infrastructure"),

@@ -23,7 +23,7 @@ from runner.model.request import Mount
 
 Area = Literal["request", "plan", "image", "code", "script", "environment", "versions", "verdict"]
 _NOT_RECORDED = "not recorded"
-_SEPARATE = ("image", "env", "unset", "forced")  # of a plan: each has lines of its own
+_SEPARATE = ("image", "env", "unset", "forced", "owners")  # of a plan: each has lines of its own, or is no decision
 
 
 class Difference(msgspec.Struct, frozen=True):
