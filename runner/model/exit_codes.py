@@ -66,7 +66,7 @@ TABLE = (
     ExitCode(
         ANOTHERS_DIRECTORY,
         "anothers-directory",
-        "the run directory, or one that the program starts in, had become another user's",
+        "a directory of the job became another user's",
         "batch script",
     ),
     ExitCode(TIMED_OUT, "timed-out", "the job ran into its time limit (without a scheduler)", "batch script"),
@@ -98,7 +98,7 @@ TABLE = (
     ExitCode(120, "cuda-driver-too-old", "NVIDIA's driver is too old for the CUDA of the program", "launcher"),
     ExitCode(121, "gpus-missing", "CUDA shows fewer GPUs than planned", "launcher"),
     ExitCode(122, "environment-differs", "a node's Python is not the one that the job was submitted with", "launcher"),
-    ExitCode(123, "start-exchanged", "the directory that the program starts in had become another user's", "launcher"),
+    ExitCode(123, "start-exchanged", "its directory became another user's", "launcher"),
     ExitCode(126, "program-not-executable", "the program cannot be executed", "launcher"),
     ExitCode(127, "program-not-found", "the program is not there", "launcher"),
 )

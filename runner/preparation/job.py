@@ -28,7 +28,7 @@ from runner.model.step import JobScript
 from runner.planning.plan import plan
 from runner.planning.shell_text import nothing
 from runner.preparation.choices import choose, with_job_ids
-from runner.preparation.observation import clients, observe, owners_of
+from runner.preparation.observation import clients, observe
 from runner.preparation.options import words_of
 from runner.preparation.program_source import scripts
 from runner.preparation.request import check_answers, complete, record_of, refuse_missing_script
@@ -117,7 +117,6 @@ def prepare(asked: Request, *, say: Say = silent, keep: bool = True) -> Prepared
         python=image.python,
         read=nothing if is_shipped else scripts(start, request.mounts),
     )
-    planned = msgspec.structs.replace(planned, owners=owners_of(request))
     if request.step and allocation is None:
         raise _missing_allocation(planned, choices.site)
     chosen = {"nodelist", "exclude"} & dict(request.scheduler_options).keys()
@@ -128,6 +127,7 @@ def prepare(asked: Request, *, say: Say = silent, keep: bool = True) -> Prepared
         )
     observed = observe(request, user_site, choices, loaded, image, snapshot, allocation)
     findings = check(planned, choices.site, observed, request.force)
+    planned = msgspec.structs.replace(planned, owners=observed.owners)
     script = render(planned, common.staged_step(planned, runtime(planned.runtime)))
     return PreparedJob(
         asked,

@@ -116,6 +116,7 @@ def observe(
         program_fix=start_fix,
         directory_problem=directory_problem,
         directory_fix=directory_fix,
+        owners=_owners(request),
         own_disk="" if is_here else _own_disk(site, used),
         modules=() if on_this_machine or facts.is_container else _modules_of_shell(),
         plugin_problem=plugin_problem,
@@ -149,7 +150,7 @@ def _own_disk(site: Site, used: Iterable[Path]) -> str:
     return "" if not place or _box_of_this_shell() or are_nodes_this_machine(site.scheduler, None) else place
 
 
-def owners_of(request: Request) -> tuple[tuple[str, int], ...]:
+def _owners(request: Request) -> tuple[tuple[str, int], ...]:
     """As ``Plan.owners``: whoever has such a name when the job starts must be the same user."""
 
     def is_remade(place: Path) -> bool:

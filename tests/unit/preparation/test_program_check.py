@@ -87,7 +87,7 @@ def test_what_runs_is_known_by_its_place_in_any_word_and_data_of_all_are_not_ref
 
 
 @pytest.mark.parametrize("mode", [0o1777, 0o755])
-def test_whose_a_directory_is_that_others_could_make_anew_is_asked_again_in_the_job(
+def test_the_job_compares_whose_a_directory_is_that_others_could_make_anew(
     mode: int, shared: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Once it is gone; whose it is was judged before the job waited."""
