@@ -19,7 +19,7 @@ Exit status: the program's own; 128 + N if signal N ended it; 2 usage; else, wit
 1 launcher-fault (an unforeseen error), 111 world-mismatch, 112 world-unknown, 113 rendezvous-timeout,
 114 rendezvous-port-taken, 115 rendezvous-address, 116 record-not-written, 117 horovod-without-gloo,
 118 cuda-driver-missing, 119 cuda-driver-unusable, 120 cuda-driver-too-old, 121 gpus-missing, 122 environment-differs,
-126 program-not-executable, 127 program-not-found, 128 + N stopped-before-start.
+123 start-exchanged, 126 program-not-executable, 127 program-not-found, 128 + N stopped-before-start.
 """
 
 from __future__ import annotations

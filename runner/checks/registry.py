@@ -83,6 +83,7 @@ class Observed:
     program_fix: str = ""
     directory_problem: str = ""
     directory_fix: str = ""
+    owners: tuple[tuple[str, int], ...] = ()
     own_disk: str = ""
     modules: tuple[str, ...] = ()
     plugin_problem: str = ""

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from runner.core.invocation import PROGRAM
 from runner.model.backends import RUNTIMES
 from runner.model.exit_codes import (
+    ANOTHERS_DIRECTORY,
     NO_RUN_DIRECTORY,
     NODE_NOT_READY,
     NOT_LOADED,
@@ -160,18 +161,19 @@ FAILURES = (
     Failure("state-unexplained", "unexplained state", r"^(?!COMPLETED$).",
         "the scheduler reports {state}, and no rank's record explains it",
         "see the scheduler's documentation of this state, and logs/batch.err", outcome="unknown"),
-    _stopped(NODE_NOT_READY, "see the container runtime's line in the logs, and the space on the nodes", "site"),
+    _stopped(NODE_NOT_READY, "see the runtime's line in the logs, and the nodes' space", "site"),
     _stopped(SCRIPT_IN_CONTAINER, "take PYXIS_CONTAINER_IMAGE out of your login shell's files (~/.bashrc, ~/.profile)"),
     _stopped(NO_RUN_DIRECTORY, "name a run directory that every node sees (--runs)"),
+    _stopped(ANOTHERS_DIRECTORY, "submit again; logs/batch.err names it"),
     _stopped(WRONG_NODES, "submit again; report it to the site if it happens again", "infrastructure"),
     _stopped(NOT_LOADED,
-        "correct --module, or the setup in the site file (`module avail` lists what there is); an environment of your "
-        "own must lie where every node sees it; submit again where logs/batch.err names a file of lib/"),
+        "correct --module, or the setup in the site file (`module avail` lists what there is); every node must see an "
+        "environment of your own; submit again where logs/batch.err names a file of lib/"),
     Failure("run-directory-not-written", "job exit code", rf"^{RECORD_NOT_WRITTEN}$",
         "the job could not write to its run directory (exit code {code})",
         "name a run directory that every node sees and you may write to (--runs)", outcome="infrastructure"),
     Failure("srun-killed", "job exit code", r"^137$",
-        "srun, which had started the ranks, was killed on {node}, and so all ranks were ended",
+        "srun was killed on {node}, which ended all ranks",
         "ask for more memory or whole nodes; the kernel's log of that node says what killed it",
         outcome="infrastructure", context=r"\bKilled +srun "),
     Failure("srun-plugin-not-loaded", "job exit code", r"",
@@ -184,8 +186,9 @@ FAILURES = (
     Failure("job-exit-code", "job exit code", r"", "the job ended with exit code {code}",
         "see logs/batch.err and the ranks' logs"),
     _error("environment-differs",
-        "put the environment where every node sees it under the same path, and make it of a Python that every node has",
+        "make it of a Python that every node has, where every node sees it under the same path",
         outcome="infrastructure"),
+    _error("start-exchanged", "submit again"),
     _error("world-mismatch", "start the ranks by the script that was submitted, unchanged", outcome="not-proven"),
     _error("world-unknown", "start the ranks by srun, mpiexec or the script that was submitted"),
     _error("rendezvous-timeout", "see the log of the rank it waited for, then submit again", outcome="infrastructure"),

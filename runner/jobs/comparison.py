@@ -41,7 +41,7 @@ _OF_A_LAUNCH = frozenset(
     ("job_name", "site", "walltime_s", "limit_is_default", "account", "image", "env", "unset", "program",
      "demonstration", "starters", "unknown_starters", "samples_per_step", "tasks_per_node", "arms", "held",
      "existing_allocation", "launch", "hosts", "workdir", "umask", "trust", "forced", "recipe", "result", "framework",
-     "world", "swept", "attempt", "attempts")
+     "world", "swept", "owners", "attempt", "attempts")
 )  # fmt: skip
 _OF_A_SIZE = frozenset(
     ("gpus_per_node", "gpu_type", "device", "cpus_per_task", "divides_cpus", "memory_mb", "memory_per_cpu_mb",

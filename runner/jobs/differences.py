@@ -23,8 +23,8 @@ from runner.model.request import Mount
 
 Area = Literal["request", "plan", "image", "code", "script", "environment", "versions", "verdict"]
 _NOT_RECORDED = "not recorded"
-# Of a plan: each has lines of its own; but for the starters, which follow from the program, and quote its arguments.
-_SEPARATE = ("image", "env", "unset", "forced", "starters", "unknown_starters")
+# Of a plan: each has lines of its own, or is no decision; starters follow from the program, and quote its arguments.
+_SEPARATE = ("image", "env", "unset", "forced", "owners", "starters", "unknown_starters")
 
 
 class Difference(msgspec.Struct, frozen=True):

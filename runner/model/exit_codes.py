@@ -24,6 +24,7 @@ NOT_PROVEN = 78
 BUSY = 79
 NO_CONDA = 80
 WRONG_PACKAGES = 81
+ANOTHERS_DIRECTORY = 82
 TIMED_OUT = 124  # as timeout(1)
 CANCELLED = 143  # as a shell reports SIGTERM
 RECORD_NOT_WRITTEN = 116
@@ -62,6 +63,12 @@ TABLE = (
         "a file that the script reads was changed, or a module, conda or virtual environment could not be loaded",
         "batch script",
     ),
+    ExitCode(
+        ANOTHERS_DIRECTORY,
+        "anothers-directory",
+        "a directory of the job became another user's",
+        "batch script",
+    ),
     ExitCode(TIMED_OUT, "timed-out", "the job ran into its time limit (without a scheduler)", "batch script"),
     ExitCode(CANCELLED, "cancelled", "the job was cancelled (without a scheduler)", "batch script"),
     ExitCode(NOT_MADE, "not-made", "the environment could not be made", "environment script"),
@@ -91,6 +98,7 @@ TABLE = (
     ExitCode(120, "cuda-driver-too-old", "NVIDIA's driver is too old for the CUDA of the program", "launcher"),
     ExitCode(121, "gpus-missing", "CUDA shows fewer GPUs than planned", "launcher"),
     ExitCode(122, "environment-differs", "a node's Python is not the one that the job was submitted with", "launcher"),
+    ExitCode(123, "start-exchanged", "its directory became another user's", "launcher"),
     ExitCode(126, "program-not-executable", "the program cannot be executed", "launcher"),
     ExitCode(127, "program-not-found", "the program is not there", "launcher"),
 )

@@ -190,6 +190,7 @@ class Plan(msgspec.Struct, frozen=True):
         bind: whether ranks are bound to the processors near their GPUs, and to the ports of the fabric.
         stage: directory of each node's own to which the image is copied first; empty for no copy.
         umask: of the program: the submitting user's. trust: RUNNER_TRUST, by which the job, too, asks whose a place is.
+        owners: directories that the program starts in, or is in, and others could make anew, each with its owner's id.
         caches: where the program's caches are.
         limit_is_default: ``walltime_s`` was not requested, and is the site's.
         swept: name and value of what a sweep gave the job.
@@ -236,6 +237,7 @@ class Plan(msgspec.Struct, frozen=True):
     stage: str = ""
     umask: int = 0o022
     trust: str = ""
+    owners: tuple[tuple[str, int], ...] = ()
     caches: Caches = "shell"
     divides_cpus: bool = False
     host_paths: bool = False

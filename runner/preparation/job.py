@@ -127,6 +127,7 @@ def prepare(asked: Request, *, say: Say = silent, keep: bool = True) -> Prepared
         )
     observed = observe(request, user_site, choices, loaded, image, snapshot, allocation)
     findings = check(planned, choices.site, observed, request.force)
+    planned = msgspec.structs.replace(planned, owners=observed.owners)
     script = render(planned, common.staged_step(planned, runtime(planned.runtime)))
     return PreparedJob(
         asked,

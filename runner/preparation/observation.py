@@ -6,7 +6,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache
 from itertools import chain
@@ -86,7 +86,7 @@ def observe(
         Path(os.path.realpath(request.runs)),
         Path(image.planned.path),
         *(Path(mount.source) for mount in request.mounts),
-        *_places_of_program(request),
+        *_places_of_program(request, files.is_on_own_disk),
         *((Path(its.directory, "bin/python3"),) if its is not None and its.directory else ()),
         *of_setup,
         *(Path(each) for name, value in request.env if name in paths.CODE for each in paths.within(value or "")),
@@ -117,6 +117,7 @@ def observe(
         program_fix=start_fix,
         directory_problem=directory_problem,
         directory_fix=directory_fix,
+        owners=_owners(request),
         own_disk="" if is_here else _own_disk(site, used),
         modules=() if on_this_machine or facts.is_container else _modules_of_shell(),
         plugin_problem=plugin_problem,
@@ -150,15 +151,29 @@ def _own_disk(site: Site, used: Iterable[Path]) -> str:
     return "" if not place or _box_of_this_shell() or are_nodes_this_machine(site.scheduler, None) else place
 
 
-def _places_of_program(request: Request) -> Iterator[Path]:
-    """Where the program starts, and what it names on this machine's own disk; of one that starts in a copy, which has
-    what is relative, the latter alone.
+def _owners(request: Request) -> tuple[tuple[str, int], ...]:
+    """As ``Plan.owners``: whoever has such a name when the job starts must be the same user."""
+
+    def is_remade(place: Path) -> bool:
+        return any(map(ownership.is_open, Path(os.path.realpath(place)).parents))
+
+    places = (each if each.is_dir() else each.parent for each in _places_of_program(request, is_remade))
+    owners = dict[str, int]()
+    for each in filter(is_remade, places):
+        with suppress(OSError):  # it is gone
+            owners[str(each)] = each.stat().st_uid
+    return tuple(owners.items())
+
+
+def _places_of_program(request: Request, where: Callable[[Path], bool]) -> Iterator[Path]:
+    """Where the program starts, and what it names that lies there; of one that starts in a copy, which has what is
+    relative, the latter alone.
     """
     start = request.mounted_directory
     if request.program:
         yield from () if start is None else (Path(start),)
         at = Path("/dev/null" if start is None else start)  # which has nothing below it
-        yield from paths.named_code(request.program, at, files.is_on_own_disk)
+        yield from paths.named_code(request.program, at, where)
 
 
 def _directory_problem(start: Path | None, program: Sequence[str], *, is_users: bool) -> tuple[str, str]:

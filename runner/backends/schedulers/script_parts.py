@@ -7,11 +7,11 @@ from pathlib import Path
 
 from runner.core.errors import UsageError
 from runner.model.backends import RUNTIMES, SCHEDULERS
-from runner.model.exit_codes import NO_RUN_DIRECTORY, NODE_NOT_READY
+from runner.model.exit_codes import ANOTHERS_DIRECTORY, NO_RUN_DIRECTORY, NODE_NOT_READY
 from runner.model.job import ListedLaunch
 from runner.model.plan import Plan
 from runner.model.step import RUN_DIRECTORY, Argument, JobScript, StepSpec, Text, texts
-from runner.render import checked, command, job_script, quoted_arguments, statement
+from runner.render import checked, command, job_script, quoted_argument, quoted_arguments, statement
 
 SHELL = Path(__file__).parent / "shell"
 COMMON = SHELL / "common.sh"
@@ -20,6 +20,19 @@ PROFILE = SHELL / "profile.sh"
 LAUNCHES = SHELL / "launches.sh"
 
 STRICT = "set -uo pipefail; umask 077"
+# Before any file of such a directory is read. Users whom a network file system or a container does not know are 65534.
+ENTER = f"""\
+# Goes to a directory by its name, which a stranger may hold by now: it must be yours, the system's or of user $2.
+runner_enter() {{
+  cd -- "$1" || exit {NO_RUN_DIRECTORY}
+  local PATH=/usr/bin:/bin${{PATH:+:$PATH}} runner_owner runner_name runner_first
+  read -r runner_owner runner_name < <(stat -c '%u %U' .)
+  runner_first=$(awk '$1 == "UID_MIN" {{ print $2 }}' /etc/login.defs 2>/dev/null)
+  case ,$(id -u),65534,${{2-}},${{RUNNER_TRUST-}}, in *,"$runner_owner",* | *,"$runner_name",*) return ;; esac
+  [ "$runner_owner" -ge "${{runner_first:-1000}}" ] || return 0
+  echo "$1 is user $runner_owner's by now; submit again, from (--runs: in) a directory of your own" >&2
+  exit {ANOTHERS_DIRECTORY}
+}}"""
 # The script lies in the run directory.
 INTO_RUN_DIRECTORY = f"""\
 cd -- "$(dirname -- "${{BASH_SOURCE[0]}}")" || exit {NO_RUN_DIRECTORY}
@@ -50,7 +63,6 @@ def environment(plan: Plan) -> Iterator[str]:
     # Nothing of the profile may be taken out of what a program without a container runs on, but what misleads it.
     again = f"runner_unset_login{' but-libraries' if on_modules else ''}" if in_container else "runner_unset_proxies"
     yield "# What runs must not depend on your login shell."
-    yield from trust(plan)
     if own and needs_profile(plan):
         yield f"runner_own=({own})"
     if not plan.settings.login_shell:
@@ -65,6 +77,18 @@ def trust(plan: Plan) -> Iterator[str]:
     """Whose places the job takes for the user's own, as the submitting shell has it."""
     if plan.trust:
         yield f"export RUNNER_TRUST={quoted_arguments(texts(plan.trust))}"
+
+
+def begin(plan: Plan, *, by_name: bool = True) -> Iterator[str]:
+    """The first lines of a script. ``by_name``: it goes to its directory, or others, by a name."""
+    yield from (STRICT, *trust(plan), *([ENTER] if by_name or plan.owners else []))
+
+
+def owners(plan: Plan) -> Iterator[str]:
+    """Ends the script where what the program would start in, or is in, has become another user's."""
+    for place, user in plan.owners:
+        directory, owner = map(quoted_argument, texts(place, str(user)))
+        yield f"[ ! -x {directory} ] || (runner_enter {directory} {owner}) || exit"
 
 
 def needs_profile(plan: Plan) -> bool:
@@ -156,7 +180,7 @@ def render_launches(plan: Plan, _step: StepSpec, launches: Iterable[ListedLaunch
     parts = (
         "#!/bin/bash",
         "# The launches of a study, one after another.",
-        *(STRICT, INTO_RUN_DIRECTORY, checked(files, *files)),
+        *(*begin(plan), INTO_RUN_DIRECTORY, checked(files, *files)),
         "runner_be_job",
         f"runner_limit={plan.walltime_s}   # seconds",
         "runner_expect_launches\n",

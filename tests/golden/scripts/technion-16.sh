@@ -12,8 +12,20 @@
 #SBATCH --output=logs/batch.out
 #SBATCH --error=logs/batch.err
 set -uo pipefail; umask 077
+# Goes to a directory by its name, which a stranger may hold by now: it must be yours, the system's or of user $2.
+runner_enter() {
+  cd -- "$1" || exit 72
+  local PATH=/usr/bin:/bin${PATH:+:$PATH} runner_owner runner_name runner_first
+  read -r runner_owner runner_name < <(stat -c '%u %U' .)
+  runner_first=$(awk '$1 == "UID_MIN" { print $2 }' /etc/login.defs 2>/dev/null)
+  case ,$(id -u),65534,${2-},${RUNNER_TRUST-}, in *,"$runner_owner",* | *,"$runner_name",*) return ;; esac
+  [ "$runner_owner" -ge "${runner_first:-1000}" ] || return 0
+  echo "$1 is user $runner_owner's by now; submit again, from (--runs: in) a directory of your own" >&2
+  exit 82
+}
 runner_job=$SLURM_JOB_ID runner_run=$SLURM_SUBMIT_DIR
-cd -- "$runner_run" || { ${PYXIS_CONTAINER_IMAGE:+exit 70}; exit 72; }
+[ -z "${PYXIS_CONTAINER_IMAGE-}" ] || cd -- "$runner_run" || exit 70
+runner_enter "$runner_run"
 # What this script calls is in these files, with the reasons. If one was changed since, the job ends with 74.
 sha256sum --check --quiet >&2 <<'END' || exit 74
 SHA-256  lib/common.sh

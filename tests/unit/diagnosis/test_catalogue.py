@@ -29,6 +29,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "script-in-container": ("70",),
     "node-not-ready": ("71",),
     "no-run-directory": ("72",),
+    "anothers-directory": ("82",),
     "wrong-nodes": ("73",),
     "not-loaded": ("74",),
     "run-directory-not-written": ("116",),

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 from gpu_runner_inside.launcher import caches, places
+from gpu_runner_inside.launcher.failure import LaunchError
 
 from tests.support.commands import ran
-from tests.support.users import AS_ROOT, BOB
+from tests.support.users import ALICE, AS_ROOT, BOB
 from tests.support.waiting import until
 
 LAUNCH = str(Path(__file__).parents[3] / "recipes/lib/launch.py")
@@ -223,6 +224,30 @@ def test_what_a_stranger_has_put_where_all_may_write_is_not_used(
         monkeypatch.setattr(places, "unmapped_user", lambda unmapped=unmapped: unmapped)
         os.chown(tmp_path / "open/hf", owner, owner)
         assert places.is_others(str(tmp_path / "open/hf"), image=False) == others
+
+
+@AS_ROOT
+def test_no_program_starts_in_a_directory_that_has_become_a_strangers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of one that others could make anew, as the plan's owners say; not where all users look the same."""
+    monkeypatch.chdir(tmp_path)
+    for user, trust, unmapped in (
+        (0, "", None),
+        (1, "", None),
+        (ALICE, "", None),
+        (BOB, f"{BOB}", None),
+        (BOB, "", BOB),
+    ):
+        monkeypatch.setenv("RUNNER_TRUST", trust)
+        monkeypatch.setattr(places, "unmapped_user", lambda unmapped=unmapped: unmapped)
+        os.chown(tmp_path, user, user)
+        places.check_start([["/scratch/own", ALICE]])
+    monkeypatch.setattr(places, "unmapped_user", lambda: None)
+    places.check_start([])
+    with pytest.raises(LaunchError, match=f"{tmp_path} is user {BOB}'s by now, .*; submit again, from") as refused:
+        places.check_start([["/scratch/own", ALICE]])
+    assert (refused.value.code, refused.value.status) == ("start-exchanged", 123)
 
 
 def test_no_code_is_loaded_from_a_cache_where_others_may_write(base: Path) -> None:

@@ -287,7 +287,7 @@ CONTAINERS: dict[str, Left] = {
         "node-n0.log": (ONLY_UNPACKS, CANCELLED), "node-n1.log": ("bash: line 1: exec: enroot: not found",)}, (),
         code(71), f"{NOT_STARTED} n1: enroot is not there, or not in PATH", "logs/node-n1.log: bash"),
     "srun itself was killed": ({"batch.err": (SRUN_KILLED,), "rank-0.err": (FAILED_STEP, *TOO_SOON)}, WAITING,
-        code(137), "srun, which had started the ranks, was killed on n0", f"logs/batch.err: {SRUN_KILLED}"),
+        code(137), "srun was killed on n0, which ended all ranks", f"logs/batch.err: {SRUN_KILLED}"),
     # Its tasks are numbered as nodes, not as ranks: task 1 is n1's.
     "a node where nothing could be launched": ({"batch.err": (NO_IO,)}, (), code(71),
         "the task that makes n1 ready left no exit record; srun reports: launch failed", f"logs/batch.err: {NO_IO}"),

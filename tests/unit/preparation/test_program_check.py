@@ -86,6 +86,21 @@ def test_what_runs_is_known_by_its_place_in_any_word_and_data_of_all_are_not_ref
     assert not codes(prepared(directory, *data), "open-directory")
 
 
+@pytest.mark.parametrize("mode", [0o1777, 0o755])
+def test_the_job_compares_whose_a_directory_is_that_others_could_make_anew(
+    mode: int, shared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once it is gone; whose it is was judged before the job waited."""
+    (own := shared / "scratch/own").mkdir(0o700, parents=True)
+    shutil.copy(shared / "run.py", own)
+    own.parent.chmod(mode)
+    for start, script in ((own, "run.py"), (shared, f"{own}/run.py")):
+        monkeypatch.chdir(start)
+        job = prepared(shared, "python3", script, runs=str(shared / "runs"))
+        assert job.plan.owners == (((str(own), os.geteuid()),) if mode == 0o1777 else ())
+        assert (f"(runner_enter {own} {os.geteuid()}) || exit\n" in job.script.text) == (mode == 0o1777)
+
+
 def test_no_program_starts_where_another_user_could_exchange_its_directory(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -35,7 +35,12 @@ def _lines(plan: Plan, step: StepSpec, files: tuple[Path, ...]) -> Iterator[str]
     assert plan.hosts is not None
     yield "#!/bin/bash"
     yield "# Without an argument: the job's controller. With one: the part of the node of that number."
-    yield from (script_parts.STRICT, script_parts.INTO_RUN_DIRECTORY, checked(files, COMMON, SUPERVISE, _HOSTS))
+    yield from (
+        script_parts.STRICT,
+        script_parts.ENTER,
+        script_parts.INTO_RUN_DIRECTORY,
+        checked(files, COMMON, SUPERVISE, _HOSTS),
+    )
     yield f"runner_hosts=({quoted_arguments(texts(*plan.hosts.names))})"
     yield f"runner_counts=({' '.join(map(str, plan.tasks_per_node))})   # ranks of each"
     yield f"runner_ssh=({folded(texts(*command_line(plan.hosts)))})\n"
@@ -55,6 +60,7 @@ def _lines(plan: Plan, step: StepSpec, files: tuple[Path, ...]) -> Iterator[str]
     if step.at_end:
         yield f"{script_parts.at_end(step)}trap runner_at_end EXIT\n"
     yield from script_parts.once_a_node(step, output=' >"logs/node-${runner_hosts[runner_node]##*@}.log" 2>&1')
+    yield from script_parts.owners(plan)
     yield "# One process for each GPU of this node."
     yield script_parts.rank(step)
     yield f'runner_start_ranks "$(runner_first_rank)" "${{runner_counts[runner_node]}}" {plan.tasks}'

@@ -33,7 +33,13 @@ def render(plan: Plan, step: StepSpec) -> JobScript:
 
 
 def _lines(plan: Plan, step: StepSpec, files: tuple[Path, ...]) -> Iterator[str]:
-    yield from ("#!/bin/bash", script_parts.STRICT, script_parts.INTO_RUN_DIRECTORY, checked(files, COMMON, SUPERVISE))
+    yield from (
+        "#!/bin/bash",
+        script_parts.STRICT,
+        *([script_parts.ENTER] if plan.owners else []),
+        script_parts.INTO_RUN_DIRECTORY,
+        checked(files, COMMON, SUPERVISE),
+    )
     yield f"{_OTHER_WORLD}   # of whoever started this shell" if step.inherits else "runner_keep_only"
     yield from script_parts.trust(plan)
     yield "runner_end_at_signals"
@@ -41,6 +47,7 @@ def _lines(plan: Plan, step: StepSpec, files: tuple[Path, ...]) -> Iterator[str]
     yield "runner_meet 127.0.0.1 $$\n"
     yield from script_parts.prelude(plan, step)
     yield from script_parts.once_a_node(step, output=' >"logs/node-$(hostname).log" 2>&1')
+    yield from script_parts.owners(plan)
     yield "# One process for each GPU. A failure, a signal or the time limit ends them all."
     yield script_parts.rank(step)
     yield f"runner_start_ranks 0 {plan.tasks} {plan.tasks}"

@@ -16,7 +16,6 @@ from runner.backends.schedulers.pbs import settings
 from runner.backends.schedulers.pbs.options import PLANNED, REFUSED
 from runner.backends.schedulers.script_parts import COMMON, PROFILE, SUPERVISE
 from runner.core.errors import UsageError
-from runner.model.exit_codes import NO_RUN_DIRECTORY
 from runner.model.plan import Plan
 from runner.model.step import RUN_DIRECTORY, Argument, JobScript, StepSpec, Var, library_file, text, texts
 from runner.render import checked, command, job_script, pbs_directive, quoted_arguments
@@ -59,14 +58,14 @@ def render(plan: Plan, step: StepSpec) -> JobScript:
 def _lines(plan: Plan, step: StepSpec, files: tuple[Path, ...]) -> Iterator[str]:
     held = plan.existing_allocation
     if held is None:
-        yield from ("#!/bin/bash", *_directives(plan, step), script_parts.STRICT)
+        yield from ("#!/bin/bash", *_directives(plan, step), *script_parts.begin(plan))
         yield f"runner_job=$PBS_JOBID {RUN_DIRECTORY}=$PBS_O_WORKDIR"
-        yield f'cd -- "${RUN_DIRECTORY}" || exit {NO_RUN_DIRECTORY}'
+        yield f'runner_enter "${RUN_DIRECTORY}"'
         yield checked(files, COMMON)
         if dict(plan.directives).get("r") == "y":
             yield _START_AGAIN
     else:
-        yield from ("#!/bin/bash", script_parts.STRICT, script_parts.INTO_RUN_DIRECTORY)
+        yield from ("#!/bin/bash", *script_parts.begin(plan, by_name=False), script_parts.INTO_RUN_DIRECTORY)
         yield checked(files, COMMON, SUPERVISE)
     yield from script_parts.environment(plan)
     yield f"{script_parts.unlock_memory(plan)}\n"
@@ -81,6 +80,7 @@ def _lines(plan: Plan, step: StepSpec, files: tuple[Path, ...]) -> Iterator[str]
     if step.at_end:
         yield f"{script_parts.at_end(step, each_node)}{'trap runner_at_end EXIT' if held is None else ''}\n"
     yield from script_parts.once_a_node(step, each_node)
+    yield from script_parts.owners(plan)
     mpiexec = (*_mpiexec(plan, plan.tasks, max(plan.tasks_per_node)), *library_file(_OUTPUT), text("rank"))
     ranks = f"{command(mpiexec, *script_parts.grouped(step))} &"
     if held is None:

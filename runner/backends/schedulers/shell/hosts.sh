@@ -31,7 +31,8 @@ runner_environment() {
 # What the bash of node $1 reads first. $2: `environment` where its program runs in that of this shell.
 runner_first_input() {
   local runner_i
-  printf 'cd -- %q || exit 72\n' "$runner_run"
+  declare -f runner_enter
+  printf 'runner_enter %q %q\n' "$runner_run" "${RUNNER_TRUST-}"
   [ "$2" != environment ] || runner_environment
   for runner_i in RUNNER_JOB_ID RUNNER_RDV_HOST RUNNER_RDV_PORT RUNNER_RDV_KEY; do
     printf 'export %s=%q\n' "$runner_i" "${!runner_i}"

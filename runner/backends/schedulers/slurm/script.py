@@ -63,10 +63,10 @@ def render(plan: Plan, step: StepSpec) -> JobScript:
 
 
 def _batch(plan: Plan, step: StepSpec, files: tuple[Path, ...]) -> Iterator[str]:
-    yield from ("#!/bin/bash", *_directives(plan, step), script_parts.STRICT)
+    yield from ("#!/bin/bash", *_directives(plan, step), *script_parts.begin(plan))
     yield f"runner_job=$SLURM_JOB_ID {RUN_DIRECTORY}=$SLURM_SUBMIT_DIR"
-    in_container = f"${{PYXIS_CONTAINER_IMAGE:+exit {SCRIPT_IN_CONTAINER}}}"
-    yield f'cd -- "${RUN_DIRECTORY}" || {{ {in_container}; exit {NO_RUN_DIRECTORY}; }}'
+    yield f'[ -z "${{PYXIS_CONTAINER_IMAGE-}}" ] || cd -- "${RUN_DIRECTORY}" || exit {SCRIPT_IN_CONTAINER}'
+    yield f'runner_enter "${RUN_DIRECTORY}"'
     yield checked(files, COMMON, SLURM, *((_CHAIN,) if plan.attempt else ()))
     yield from script_parts.environment(plan)
     yield f"{script_parts.unlock_memory(plan)}\n"
@@ -97,7 +97,11 @@ def _in_allocation(plan: Plan, step: StepSpec, files: tuple[Path, ...]) -> Itera
     yield "#!/bin/bash"
     if plan.launch is not None:
         yield "# A launch of a study. The script of the study's allocation runs it: job.sh CPUS-OF-A-NODE NODE..."
-    yield from (script_parts.STRICT, script_parts.INTO_RUN_DIRECTORY, checked(files, COMMON, SLURM, SUPERVISE))
+    yield from (
+        *script_parts.begin(plan, by_name=False),
+        script_parts.INTO_RUN_DIRECTORY,
+        checked(files, COMMON, SLURM, SUPERVISE),
+    )
     if plan.launch is None:
         yield f"runner_keep_only {' '.join(_OF_ALLOCATION)}"
     else:
@@ -137,9 +141,9 @@ def render_launches(plan: Plan, step: StepSpec, launches: Iterable[ListedLaunch]
     lines = (
         *("#!/bin/bash", *_directives(plan, step)),
         "# The launches of a study, one after another, each with all that this job has of its nodes.",
-        script_parts.STRICT,
+        *script_parts.begin(plan),
         f"{JOB_ID}=$SLURM_JOB_ID",
-        f'cd -- "$SLURM_SUBMIT_DIR" || exit {NO_RUN_DIRECTORY}',
+        'runner_enter "$SLURM_SUBMIT_DIR"',
         checked(files, *files),
         'unset -v "${!SQUEUE_@}" "${!SCONTROL_@}"',
         "trap runner_mark EXIT\n",
@@ -164,9 +168,12 @@ def render_array(plan: Plan, step: StepSpec, tasks: int, at_once: int | None) ->
         "#!/bin/bash",
         *_directives(plan, step, logs="%a/logs"),
         sbatch_directive("array", numbers),
+        *script_parts.begin(plan),
         "# The runs of a sweep: each link here, named by its task's number, leads to a run directory.",
-        f'SLURM_SUBMIT_DIR=$(readlink -- "$SLURM_SUBMIT_DIR/$SLURM_ARRAY_TASK_ID") || exit {NO_RUN_DIRECTORY}',
-        'export SLURM_SUBMIT_DIR; exec /bin/bash "$SLURM_SUBMIT_DIR/job.sh"\n',
+        'runner_enter "$SLURM_SUBMIT_DIR"',
+        f'SLURM_SUBMIT_DIR=$(readlink -- "$SLURM_ARRAY_TASK_ID") || exit {NO_RUN_DIRECTORY}',
+        'runner_enter "$SLURM_SUBMIT_DIR"',
+        "export SLURM_SUBMIT_DIR; exec /bin/bash ./job.sh\n",
     )
     return job_script(lines, ())
 
@@ -203,6 +210,7 @@ def _ready(plan: Plan, step: StepSpec) -> Iterator[str]:
         yield from script_parts.once_a_node(step, starter, " && ! runner_is_lost")
     if _uneven(plan):
         yield f"runner_place_ranks {' '.join(map(str, plan.tasks_per_node))}   # on each node\n"
+    yield from script_parts.owners(plan)
 
 
 def _srun(plan: Plan) -> tuple[Argument, ...]:

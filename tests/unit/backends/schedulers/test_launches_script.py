@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import time
@@ -16,6 +17,7 @@ from runner.jobs.creation import write_script
 from runner.model.job import ListedLaunch
 from tests.support.golden_launches import prepared
 from tests.support.golden_local_jobs import CPUS, HERE, local
+from tests.support.users import AS_ROOT, BOB
 from tests.support.waiting import until
 
 # A launch's script: it says that it is here, waits for a file, and ends with the status that is in it.
@@ -105,3 +107,13 @@ def test_no_launch_begins_without_its_time(tmp_path: Path) -> None:
     assert made.end() == 0
     assert (made.path / "stopped").read_text() == "TIME\n"
     assert not any((run / "begun").exists() for run in made.runs)
+
+
+@AS_ROOT
+def test_a_launch_whose_directory_has_become_a_strangers_is_passed_over(begun: Allocation) -> None:
+    os.chown(begun.runs[2], BOB, BOB)
+    begun.let(0)
+    begun.let(1)
+    assert begun.end() == 0
+    assert begun.codes() == {"first": 0, "second": 0}
+    assert {each.name for each in begun.runs[2].iterdir()} == {"job.sh", "logs"}

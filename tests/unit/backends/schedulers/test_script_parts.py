@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from pathlib import Path
@@ -14,12 +15,23 @@ from gpu_runner_inside.launcher import network
 from runner.backends.runtimes import charliecloud
 from runner.backends.runtimes.common import PREFIX
 from runner.backends.schedulers import render
-from runner.backends.schedulers.script_parts import SHELL, environment, grouped, needs_profile, unlock_memory, versions
-from runner.model.exit_codes import codes
+from runner.backends.schedulers.script_parts import (
+    ENTER,
+    SHELL,
+    environment,
+    grouped,
+    needs_profile,
+    owners,
+    unlock_memory,
+    versions,
+)
+from runner.backends.schedulers.script_parts import begin as begin_of
+from runner.model.exit_codes import ANOTHERS_DIRECTORY, codes
 from runner.model.plan import ListedHosts
 from runner.model.step import StepSpec, texts
 from tests.support.plans import PLAN
 from tests.support.shell_files import bash, library, stand_in
+from tests.support.users import ALICE, AS_ROOT, BOB
 
 Export = Literal["none", "nil", "all"]
 
@@ -78,7 +90,7 @@ def test_a_job_that_has_no_path_has_none_with_the_current_directory(tmp_path: Pa
 
 def test_who_is_trusted_at_the_submission_is_trusted_in_the_job() -> None:
     plan = msgspec.structs.replace(PLAN, trust="bob,@the lab")
-    assert "export RUNNER_TRUST='bob,@the lab'" in environment(plan)
+    assert "export RUNNER_TRUST='bob,@the lab'" in begin_of(plan)
     assert not any("RUNNER_TRUST" in line for line in environment(PLAN))
 
 
@@ -217,3 +229,18 @@ def test_a_network_whose_plugin_the_site_does_not_have_is_left_out(tmp_path: Pat
         code = f"{PREFIX}NCCL_NET='{net}' RUNNER_LIBRARY_PATH='{site}' bash lib/rank.sh env"
         done = bash(library(tmp_path), code)
         assert (f"NCCL_NET={net}" in done.stdout.splitlines(), "is left out" in done.stderr) == (is_kept, not is_kept)
+
+
+@AS_ROOT
+def test_a_job_enters_no_directory_that_has_become_a_strangers(tmp_path: Path) -> None:
+    """Of a user who is trusted, or had it at the submission, of the system or a server without this user's name."""
+    plan = msgspec.structs.replace(PLAN, owners=((str(tmp_path / "it's"), ALICE),))
+    (tmp_path / "it's").mkdir()
+    for user, trust, is_entered in ((0, "", True), (1, "", True), (65534, "", True), (ALICE, "", True),
+                                    (BOB, "", False), (BOB, f"root,{BOB}", True), (BOB, "@root,x", False)):  # fmt: skip
+        os.chown(tmp_path / "it's", user, user)
+        code = "\n".join((ENTER, *owners(plan), "pwd"))
+        done = bash(library(tmp_path), code, {"RUNNER_TRUST": trust, "PATH": "/usr/bin:/bin"})
+        assert done.returncode == (0 if is_entered else ANOTHERS_DIRECTORY), (user, trust, done.stderr)
+        assert done.stdout == (f"{tmp_path}\n" if is_entered else "")
+        assert (f"it's is user {BOB}'s by now; submit again, from" in done.stderr) != is_entered

@@ -16,6 +16,7 @@ STATUS = {
     "cuda-driver-too-old": 120,
     "gpus-missing": 121,
     "environment-differs": 122,
+    "start-exchanged": 123,
     "program-not-executable": 126,
     "program-not-found": 127,
 }

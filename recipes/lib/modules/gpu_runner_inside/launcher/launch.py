@@ -27,6 +27,7 @@ from gpu_runner_inside.launcher import (
     interpreter,
     meeting,
     network,
+    places,
     program,
     python_start,
     sources,
@@ -115,7 +116,7 @@ class Launch:
             here, token, shown
         )  # before the meeting: so each rank that came is known, even if others do not
         if self.options.run_dir is not None:
-            interpreter.check(_plan(self.options.run_dir))
+            _check_here(_plan(self.options.run_dir))
         made.update(self._driver_variables(here, made))
         if here.size > 1 and options.wireup == "rendezvous" and not network.knows_itself():
             self._say(
@@ -432,6 +433,12 @@ def _plan(run_dir: str) -> Mapping[str, Any]:
     except (OSError, ValueError):
         return {}
     return plan if isinstance(plan, dict) else {}
+
+
+def _check_here(plan: Mapping[str, Any]) -> None:
+    """Raises LaunchError: this node's Python or the working directory is not as planned."""
+    interpreter.check(plan)
+    places.check_start(plan.get("owners", ()))
 
 
 def _job_id(env: Mapping[str, str]) -> str | None:

@@ -12,7 +12,9 @@ import re
 import stat
 import struct
 from contextlib import suppress
-from typing import AbstractSet, Iterable, Iterator
+from typing import AbstractSet, Any, Iterable, Iterator, Sequence
+
+from gpu_runner_inside.launcher.failure import LaunchError
 
 _NO_USER = 2**32 - 1  # the one id that no user can have: (uid_t) -1
 _believed: set[int] = set()  # devices of file systems that no stranger has mounted, nor can take away
@@ -71,6 +73,17 @@ def is_others(path: str, *, image: bool) -> bool:
                 return True
         return False
     return True
+
+
+def check_start(owners: Sequence[Sequence[Any]]) -> None:
+    """The working directory, which others could make anew, must be of one of these ``owners`` (of the plan), this user,
+    the system, or one that RUNNER_TRUST names. Raises LaunchError: ``start-exchanged``.
+    """
+    owner = owner_of(status_of(os.curdir))
+    known = {os.geteuid(), unmapped_user(), *trusted_names()[0], *(user for _, user in owners)}
+    if owners and owner not in known and owner >= first_of_people():
+        what = f"{os.getcwd()} is user {owner}'s by now, and what lies there would run as you"
+        raise LaunchError("start-exchanged", f"{what}; submit again, from a directory of your own")
 
 
 def is_open(path: str, *, image: bool) -> bool:
