@@ -21,7 +21,7 @@ is_believed() {
     $3 ~ /^0:/ {
       minor = substr($3, 3)
       if (minor % 256 + int(minor / 256) * 1048576 != device) next
-      user = / - fuse/ && match($0, /user_id=[0-9]+/) ? substr($0, RSTART + 8, RLENGTH - 8) + 0 : 0
+      user = / - fuse/ && match($NF, /user_id=[0-9]+/) ? substr($NF, RSTART + 8, RLENGTH - 8) + 0 : 0
       print (user < first || user == own || user == outer) ? 0 : user
     }' /proc/self/uid_map /proc/self/mountinfo)
   for mounter in $mounters; do

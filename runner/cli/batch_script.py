@@ -97,9 +97,6 @@ def _submit(script: Path, arguments: Sequence[str], given: Mapping[str, Any], ty
     from runner.preparation.request import make_request
     from runner.preparation.site import read_user_site
 
-    if ownership.is_open(Path.cwd()):
-        what = "the script starts in this directory, where all may write: modules of others would run as you"
-        raise UsageError(what, where=str(Path.cwd()), fix=ownership.closing(Path.cwd()))
     request = make_request({"gpus": 1, **given, "arguments": ()})
     site = read_user_site(request.site or site_of_shell() or None, request, for_job=False, say=say).site
     if not SCHEDULERS[site.scheduler].records:
@@ -107,6 +104,9 @@ def _submit(script: Path, arguments: Sequence[str], given: Mapping[str, Any], ty
         raise UsageError(what, where=str(script), fix="--site names a cluster with Slurm")
     with files.open_named(script) as file:
         of_script = header(file.read(_MOST_BYTES).decode("utf-8", "replace"))
+    if ownership.is_open(start := Path.cwd() / of_script.options.get("chdir", "")):
+        what = "the script starts in this directory, where all may write: modules of others would run as you"
+        raise UsageError(what, where=str(start), fix=ownership.closing(start))
     for fault in output_faults(of_script, Path.cwd()):
         say(f"warning: {script}, line {fault.line}: {fault.what}; fix: {fault.fix}")
     with slow("submitting the job"):

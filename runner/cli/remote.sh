@@ -52,7 +52,7 @@ is_believed() {
         $3 ~ /^0:/ {
             minor = substr($3, 3)
             if (minor % 256 + int(minor / 256) * 1048576 != device) next
-            user = / - fuse/ && match($0, /user_id=[0-9]+/) ? substr($0, RSTART + 8, RLENGTH - 8) + 0 : own
+            user = / - fuse/ && match($NF, /user_id=[0-9]+/) ? substr($NF, RSTART + 8, RLENGTH - 8) + 0 : own
             print (user < first || user == own) ? "known" : "strange"
         }' /proc/self/mountinfo 2>/dev/null) || return 0
     case $whose in known*) return 0 ;; strange*) return 1 ;; esac

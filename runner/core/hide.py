@@ -24,11 +24,11 @@ _GETS = r"['\"]?\]?[ \t]*(?::[ \t]*\w[\w.|\[\] \t]{0,60}=(?!=)|:=|=>|[=:])[ \t]*
 # Of source code: a value that is looked up or computed is no secret itself.
 _CODE = (
     r"(?:None|True|False|null|nil|str|bytes)\b|(?:os|self|cls|args|config|cfg|settings|getpass|opts)[.(\[]|getenv"
-    r"|\$(?!['\"])"
+    r"|\$(?!['\"])|\.\.\.|[A-Za-z_][\w.]{0,80}\("
 )
 # One in three quotes ends with them; where a diff shows a part of it, with that part.
 _LITERAL = (
-    r"(?:(?i:[bfru]{0,2})(?P<three>'{3}|\"{3})(?s:.)*?(?:(?P=three)|(?=\n@@ |\ndiff --git )|\Z)"
+    r"(?:(?<!:)(?<!:[ ])(?i:[bfru]{0,2})(?P<three>'{3}|\"{3})(?s:.)*?(?:(?P=three)|(?=\n@@ |\ndiff --git )|\Z)"
     r"|(?i:\$|[bfru]{0,2})(?:'(?:\\.|[^'\\\n])*'|\"(?:\\.|[^\"\\\n])*\")"
     r"|[^\s'\"]*[^\s'\",;)}\]])"
 )
@@ -40,7 +40,7 @@ _OF_CODE = (
     r"(?m)^(?P<name>[+\- ]?[ \t]*['\"]?)(?=\S*[a-z])(?=\S*[A-Z])(?=\S*\d)[A-Za-z0-9+/]{60,}={0,2}(?=['\"]?[ \t\r]*$)",
     _TOKEN,
     r"(?P<name>\w://)[^/\s'\"]{0,999}(?=@(?!sha256:))",
-    r"(?i)(?P<name>\bauthorization['\"]?(?:\]?\s*[:=,]\s*f?['\"](?:\w+ +)?|\s*:\s*(?:\w+ +|(?=\S*\d)))|\bbearer +)"
+    r"(?i)(?P<name>\bauthorization['\"]?(?:\]?\s*(?:[:=]|,(?=[^\n]{0,80}\d))\s*f?['\"](?:\w+ +)?|\s*:\s*(?:\w+ +|(?=\S*\d)))|\bbearer +)"
     r"[\w.+/=~-]{8,}",
     rf"(?i)(?P<name>{_STRONG_NAME}{_GETS})(?!{_CODE}|[=(\[{{]|\s|\*\*\*){_LITERAL}",
     rf"(?i)(?P<name>(?<![\w-])--?[\w-]{{0,40}}{_STRONG_NAME}[ \t]+(?:\\\n[ \t]*)?)(?![-$]){_LITERAL}",

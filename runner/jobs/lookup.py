@@ -171,6 +171,8 @@ def _no_match(wanted: str) -> UsageError:
     recent = list(islice(filter(_is_run, linked()), _MOST_RECENT))
     shown = f" Recent: {_listed(recent, _MOST_RECENT)}." if recent else ""
     job = "; and no scheduler here knows a job of this id, or not any more" if _JOB_ID.match(wanted) else ""
+    if ownership.is_open(here := Path(wanted)) and _is_run_directory(here):
+        job = f"; to the one here all may write: name it ./{printable(wanted)}, or close it (chmod go-w)"
     return UsageError(f'no run matches "{printable(wanted)}"{job}.{shown} All: {PROGRAM} status')
 
 

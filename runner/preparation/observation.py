@@ -158,10 +158,13 @@ def _owners(request: Request) -> tuple[tuple[str, int], ...]:
         return any(map(ownership.is_open, Path(os.path.realpath(place)).parents))
 
     places = (each if each.is_dir() else each.parent for each in _places_of_program(request, is_remade))
+    remade = dict.fromkeys(filter(is_remade, places))
+    if remade and request.mounted_directory is not None:
+        remade[Path(request.mounted_directory)] = None  # of which the launcher asks then
     owners = dict[str, int]()
-    for each in filter(is_remade, places):
+    for each in remade:
         with suppress(OSError):  # it is gone
-            owners[str(each)] = each.stat().st_uid
+            owners[str(each)] = ownership.owner_of(ownership.status_of(each))
     return tuple(owners.items())
 
 

@@ -213,13 +213,13 @@ def call_client(
         ) from error
 
 
-def are_nodes_this_machine(name: str, clients: Path | None) -> bool:
+def are_nodes_this_machine(name: str, clients: Path | None, env: Mapping[str, str] | None = None) -> bool:
     """Whether all nodes that a scheduler lists are this machine; False where it lists none, or does not answer."""
     listed = ""
     if lists := SCHEDULERS[name].lists_nodes:
         with suppress(RunnerError):
-            listed = call_client(SCHEDULERS[name].title, clients, *lists, timeout_s=_LISTING_S).out
-    return paths.are_this_machine(re.findall(r"^([\w.-]+)(?:\||$)", listed, re.MULTILINE))
+            listed = call_client(SCHEDULERS[name].title, clients, *lists, env=env, timeout_s=_LISTING_S).out
+    return paths.are_this_machine(re.findall(r"^([\w.-]+)[ \t]*(?:\||$)", listed, re.MULTILINE))
 
 
 def no_answer(scheduler: str, done: process.Completed) -> UnknownStateError:

@@ -178,6 +178,7 @@ TOKENS = (
         ("+headers['Authorization'] = 'Basic planted0'", "+headers['Authorization'] = 'Basic ***'"),
         ("+add_header('Authorization', 'Basic planted0')", "+add_header('Authorization', 'Basic ***')"),
         ("+Authorization: planted0", "+Authorization: ***"),
+        ('+"""The password: """\n+rest', '+"""The password: ***"\n+rest'),
     ],
 )
 def test_secrets_in_code_are_replaced_and_counted(code: str, shown: str) -> None:
@@ -190,6 +191,9 @@ def test_secrets_in_code_are_replaced_and_counted(code: str, shown: str) -> None
         "+max_tokens=128, pad_token_id = 50256",
         "+token = tokenizer(text)",
         "+password = getpass.getpass()",
+        "+key_password: str | None = ...",
+        "+password: str | None = Field(default=None)",
+        '+allow_headers=["Authorization", "Content-Type"]',
         "+api_key = os.environ['KEY']",
         "+if password == other:",
         "+self._pwd = os.getcwd()",

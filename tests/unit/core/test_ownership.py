@@ -20,6 +20,7 @@ MOUNTS = b"""1 0 0:55 / /scratch/x rw,nosuid master:5 - fuse x rw,user_id=2002,g
 2 0 0:56 / /home rw - fuse.gluster server:/v rw,user_id=0,group_id=0,allow_other
 3 0 0:57 / /own rw - fuse.sshfs host:/ rw,user_id=%d,group_id=0
 4 0 0:58 / /tmp rw - tmpfs user_id=2002 rw
+5 0 0:60 / /scratch/user_id=0 rw - fuse user_id=0 rw,user_id=2002,group_id=2002,allow_other
 """
 
 
@@ -41,6 +42,7 @@ def test_a_strangers_file_system_is_the_strangers_whatever_it_says(
         return owner_of(os.stat_result((0o40700, 2, os.makedev(major, minor), 1, 4711, 4711, 0, 0, 0, 0)))
 
     assert [owner(minor) for minor in (55, 56, 57, 58, 59)] == [2002, 4711, 4711, 4711, 2**32 - 1], "the last has left"
+    assert owner(60) == 2002, "source and place are what he calls them"
     assert owner(55, major=8) == 4711
     monkeypatch.setenv("RUNNER_TRUST", "2002")
     assert owner(55) == 4711

@@ -32,7 +32,7 @@ runner_environment() {
 runner_first_input() {
   local runner_i
   declare -f runner_enter
-  printf 'runner_enter %q %q\n' "$runner_run" "${RUNNER_TRUST-}"
+  printf 'runner_enter %q %q\n' "$runner_run" "$(id -u),${RUNNER_TRUST-}"   # ids may differ between the machines
   [ "$2" != environment ] || runner_environment
   for runner_i in RUNNER_JOB_ID RUNNER_RDV_HOST RUNNER_RDV_PORT RUNNER_RDV_KEY; do
     printf 'export %s=%q\n' "$runner_i" "${!runner_i}"

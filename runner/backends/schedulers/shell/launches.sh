@@ -38,7 +38,7 @@ runner_free() { :; }
 # Arguments: run directory; seconds that must be left; arguments of its script.
 runner_begin() {
   [ -z "$runner_stop" ] || return 0
-  (runner_enter "$1") || return 0
+  (runner_enter "$1") || { [ "$?" -ne 72 ] || runner_stop=DISK; return 0; }
   if [ -e "$1/cancelled.json" ]; then runner_end "$1" 143 CANCELLED; return 0; fi
   if [ "$(( SECONDS + $2 ))" -gt "$runner_limit" ]; then runner_stop=TIME; return 0; fi
   : >"$1/begun" || { runner_stop=DISK; return 0; }

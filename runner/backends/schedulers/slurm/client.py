@@ -130,7 +130,7 @@ class Slurm:
         """
         env, sbatch = _environment(), "sbatch"
         others = paths.for_other_machines(env)
-        if others != env and not schedulers.are_nodes_this_machine("slurm", self.clients):
+        if others != env and not schedulers.are_nodes_this_machine("slurm", self.clients, env):
             env, sbatch = others, sbatch if self.clients else _whole(sbatch)
         try:
             done = self._client(sbatch, "--parsable", script, cwd=run_directory, env=env)

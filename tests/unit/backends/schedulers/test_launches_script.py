@@ -117,3 +117,11 @@ def test_a_launch_whose_directory_has_become_a_strangers_is_passed_over(begun: A
     assert begun.end() == 0
     assert begun.codes() == {"first": 0, "second": 0}
     assert {each.name for each in begun.runs[2].iterdir()} == {"job.sh", "logs"}
+
+
+def test_a_launch_whose_directory_is_gone_stops_the_rest_with_a_reason(begun: Allocation) -> None:
+    begun.runs[2].rename(begun.path / "away")
+    begun.let(0)
+    begun.let(1)
+    begun.end()
+    assert (begun.path / "stopped").read_text() == "DISK\n"

@@ -17,6 +17,7 @@ from typing import AbstractSet, Any, Iterable, Iterator, Sequence
 from gpu_runner_inside.launcher.failure import LaunchError
 
 _NO_USER = 2**32 - 1  # the one id that no user can have: (uid_t) -1
+_UNKNOWN = (65534, 2**32 - 2)  # whom a network file system or a container does not know
 _believed: set[int] = set()  # devices of file systems that no stranger has mounted, nor can take away
 
 
@@ -80,7 +81,7 @@ def check_start(owners: Sequence[Sequence[Any]]) -> None:
     the system, or one that RUNNER_TRUST names. Raises LaunchError: ``start-exchanged``.
     """
     owner = owner_of(status_of(os.curdir))
-    known = {os.geteuid(), unmapped_user(), *trusted_names()[0], *(user for _, user in owners)}
+    known = {os.geteuid(), *_UNKNOWN, *trusted_names()[0], *(user for _, user in owners)}
     if owners and owner not in known and owner >= first_of_people():
         what = f"{os.getcwd()} is user {owner}'s by now, and what lies there would run as you"
         raise LaunchError("start-exchanged", f"{what}; submit again, from a directory of your own")
@@ -240,7 +241,7 @@ def owner_of(about: os.stat_result) -> int:
             return _NO_USER
         for kind in kinds:
             if kind.startswith(b"fuse"):
-                mounter = int(kind.partition(b"user_id=")[2].split(b",")[0])
+                mounter = int(kind.rpartition(b" ")[2].partition(b"user_id=")[2].split(b",")[0])
                 own = {os.geteuid(), _outside(os.geteuid()), *trusted_names()[0]}
                 if mounter >= first_of_people() and mounter not in own:
                     return mounter
