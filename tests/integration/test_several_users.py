@@ -1649,7 +1649,8 @@ def test_no_shell_believes_what_a_strangers_file_system_says_of_owners(place: Pa
     """A FUSE file system may also leave while it answers. Those of btrfs and overlayfs are no mount's, either."""
     home, mounted = owned(place / "home", ALICE), owned(place / "mounted", CAROL)
     find = owned(place / "bin", 0) / "find"
-    mount = f"""mount -it fuse -o fd=3,rootmode=40000,user_id=$0,group_id=0 user_id={ALICE} {mounted} 3<>/dev/fuse || exit 77
+    source = f"user_id={ALICE}"  # his word, beside the kernel's own
+    mount = f"""mount -it fuse -o fd=3,rootmode=40000,user_id=$0,group_id=0 {source} {mounted} 3<>/dev/fuse || exit 77
         minor=$(awk -v at={mounted} '$5 == at {{ sub("0:", "", $3); print $3 }}' /proc/self/mountinfo)
         export DEVICE=$((minor % 256 + minor / 256 * 1048576)); exec "$@\""""
     for device, mounter, believed in (("$DEVICE", CAROL, False), ("$DEVICE", ALICE, True), ("77", ALICE, False)):
