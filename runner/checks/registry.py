@@ -48,7 +48,7 @@ class Observed:
         environment_problem, environment_fix: what a program without a container lacks here.
         program_problem, program_fix: why the user's program cannot be started.
         directory_problem, directory_fix: why others' files could run, by a directory that the program starts in, or has
-            scripts in.
+            scripts or modules in.
         own_disk: what the job uses on other machines by its path, and lies on this one's own disk, below a directory
             where all may write.
         modules: that this shell has loaded, for a job that starts on other machines without a container.

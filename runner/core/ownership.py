@@ -155,7 +155,7 @@ def closing(directory: Path) -> str:
     with suppress(OSError):
         whose = open_to(status_of(directory), directory)
     look = f"then look at what others have left in it: find {place} ! -user $USER"
-    return f"start it in a directory of your own; {way_out(directory, whose, put=True)}; {look}"
+    return f"use a directory of your own; {way_out(directory, whose, put=True)}; {look}"
 
 
 def of_file(path: Path, *, new: bool = False) -> tuple[str, str]:

@@ -135,13 +135,22 @@ def paths_in(word: str, start: Path) -> list[Path]:
 _INTERPRETER = re.compile(r"((ba|da|k|z)?sh|python[\d.]*|perl|Rscript|julia|source|\.)\Z")
 
 
+# Of an interpreter: an option with a value as the next word; and what says that no file of the line is run.
+_WITH_VALUE = re.compile(r"-[A-Za-z]*[WXo]\Z")
+_NO_FILE = re.compile(r"-\Z|-[A-VYZa-z]*[cm]")
+
+
 def named_code(program: Sequence[str], start: Path, where: Callable[[Path], bool]) -> Iterator[Path]:
     """What lies ``where``, of all that a command line names, and is run: the program, what an interpreter has for its
-    first word, and files that are code by their names or as they begin. All else is data, which may lie anywhere.
+    first word behind its options, and files that are code by their names or as they begin. All else is data, which may
+    lie anywhere.
     """
+    is_next = True
     for before, word in zip(("", *program), program, strict=False):
-        is_run = not before or _INTERPRETER.match(before.rpartition("/")[2]) or word.partition("=")[0] in CODE
+        is_option = is_next and (word.startswith("-") or _WITH_VALUE.match(before) is not None)
+        is_run = (is_next and not is_option) or word.partition("=")[0] in CODE
         yield from (each for each in paths_in(word, start) if where(each) and (is_run or _is_code(each)))
+        is_next = _INTERPRETER.match(word.rpartition("/")[2]) is not None or (is_option and not _NO_FILE.match(word))
 
 
 def _is_code(file: Path) -> bool:

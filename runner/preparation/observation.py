@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -94,7 +94,10 @@ def observe(
     is_here = allocation is not None and paths.are_this_machine(each.name for each in allocation.nodes)
     original = starts_in if snapshot is None else snapshot.top / snapshot.start
     is_users = request.starts_in is not None
-    directory_problem, directory_fix = _directory_problem(original, request.program, is_users=is_users)
+    is_shells = from_shell and its is None and SCHEDULERS[site.scheduler].nodes != "allocated"
+    given = {**(os.environ if is_shells else {}), **site.env, **way.env, **recipe.env, **dict(request.env)}
+    of_modules = _module_directories(request.mounted_directory, given.get("PYTHONPATH") or "")
+    directory_problem, directory_fix = _directory_problem(original, request.program, of_modules, is_users=is_users)
     own_home = os.path.normpath(home().absolute())
     application = user_site.personal.application or site.applications.get("default", "")
     links_left_out: tuple[str, ...] = ()
@@ -117,7 +120,7 @@ def observe(
         program_fix=start_fix,
         directory_problem=directory_problem,
         directory_fix=directory_fix,
-        owners=_owners(request),
+        owners=_owners(request, of_modules),
         own_disk="" if is_here else _own_disk(site, used),
         modules=() if on_this_machine or facts.is_container else _modules_of_shell(),
         plugin_problem=plugin_problem,
@@ -151,21 +154,38 @@ def _own_disk(site: Site, used: Iterable[Path]) -> str:
     return "" if not place or _box_of_this_shell() or are_nodes_this_machine(site.scheduler, None) else place
 
 
-def _owners(request: Request) -> tuple[tuple[str, int], ...]:
-    """As ``Plan.owners``: whoever has such a name when the job starts must be the same user."""
+def _owners(request: Request, of_modules: Iterable[Path]) -> tuple[tuple[str, int], ...]:
+    """As ``Plan.owners``: whoever has such a name when the job starts must be the same user, or this one where none
+    has it yet.
+    """
 
     def is_remade(place: Path) -> bool:
         return any(map(ownership.is_open, Path(os.path.realpath(place)).parents))
 
-    places = (each if each.is_dir() else each.parent for each in _places_of_program(request, is_remade))
-    remade = dict.fromkeys(filter(is_remade, places))
+    places = map(_directory_of, _places_of_program(request, is_remade))
+    remade = dict.fromkeys(filter(is_remade, chain(places, of_modules)))
     if remade and request.mounted_directory is not None:
         remade[Path(request.mounted_directory)] = None  # of which the launcher asks then
     owners = dict[str, int]()
     for each in remade:
-        with suppress(OSError):  # it is gone
+        owners[str(each)] = os.geteuid()
+        with suppress(OSError):
             owners[str(each)] = ownership.owner_of(ownership.status_of(each))
     return tuple(owners.items())
+
+
+def _directory_of(place: Path) -> Path:
+    return place if place.is_dir() else place.parent
+
+
+def _module_directories(start: str | None, value: str) -> list[Path]:
+    """Where a program's Python looks for modules by such a PYTHONPATH. ``start``: that relative parts mean, or None for
+    a copy, which has what they mean.
+    """
+    parts = paths.split_list("PYTHONPATH", value) if value else ()
+    places = [Path(start or "/", each) for each in parts if start or each.startswith("/")]
+    # Path.is_file raises where a directory above is closed.
+    return [each.parent if os.path.isfile(each) else each for each in places]  # noqa: PTH113
 
 
 def _places_of_program(request: Request, where: Callable[[Path], bool]) -> Iterator[Path]:
@@ -179,25 +199,28 @@ def _places_of_program(request: Request, where: Callable[[Path], bool]) -> Itera
         yield from paths.named_code(request.program, at, where)
 
 
-def _directory_problem(start: Path | None, program: Sequence[str], *, is_users: bool) -> tuple[str, str]:
-    """Why others' files could run from where a program starts, or what it names lies that is code, and the fix. Of a
-    recipe's place its loader asks who could exchange it. ``start``: None for nowhere.
+def _directory_problem(
+    start: Path | None, program: Sequence[str], of_modules: Iterable[Path], *, is_users: bool
+) -> tuple[str, str]:
+    """Why others' files could run from where a program starts, what it names lies that is code, or its modules are, and
+    the fix. Of a recipe's place its loader asks who could exchange it. ``start``: None for nowhere.
     """
-    if start is None:
-        return "", ""
 
     @cache
-    def problem(place: Path) -> tuple[str, str]:
-        what = f"the program starts in {place}, or lies there"
+    def problem(place: Path, *, what: str, asks_owner: bool) -> tuple[str, str]:
+        what = what.format(place)
         if ownership.is_open(place):
             return f"{what}, where all may write: modules of others would run as you", ownership.closing(place)
-        if is_users and (whose := ownership.beside_its_owner(place)):
+        if asks_owner and (whose := ownership.beside_its_owner(place)):
             what = f"{what}, which is {whose}: while the job waits, another user could exchange it"
-            return what, f"start it in a directory of your own; {ownership.way_out(place, whose)}"
+            return what, f"use a directory of your own; {ownership.way_out(place, whose)}"
         return "", ""
 
-    named = paths.named_code(program, start, lambda each: any(problem(each.parent)))
-    return next(filter(any, map(problem, chain((start,), (each.parent for each in named)))), ("", ""))
+    start = start or Path("/dev/null")  # which has nothing below it
+    of_program = partial(problem, what="the program starts in {}, or lies there", asks_owner=is_users)
+    named = paths.named_code(program, start, lambda each: any(of_program(_directory_of(each))))
+    of_path = (problem(each, what="PYTHONPATH names {}, or a file there", asks_owner=True) for each in of_modules)
+    return next(filter(any, chain(map(of_program, chain((start,), map(_directory_of, named))), of_path)), ("", ""))
 
 
 def named_paths(program: Sequence[str]) -> tuple[str, ...]:

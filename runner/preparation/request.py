@@ -245,10 +245,11 @@ def check_directory(record: RequestRecord, what: str) -> None:
             raise RefusedError(became, where=str(path), fix=fix)
 
 
-def check_foreign(request: Request, changes: Collection[str], first: Run, *, own: bool = False) -> None:
+def check_foreign(request: Request, changes: Mapping[str, Any], first: Run, *, own: bool = False) -> None:
     """Refuse a site's file and an environment of another user's request: to prepare a job runs programs that they name,
     before anything is submitted; and a host file or recipe that is not the user's whose run it is: it could be one that
-    this user alone may read. ``own``: this user's may be named. Raises RefusedError: he has named them nowhere.
+    this user alone may read; and, for a program that is not of that request, variables that bring it code of others.
+    ``own``: this user's may be named. Raises RefusedError: he has named them nowhere.
     """
     for name in ("site", "env_name"):
         value = getattr(request, name) or ""
@@ -270,6 +271,15 @@ def check_foreign(request: Request, changes: Collection[str], first: Run, *, own
             if is_own or not first.may_name(place):
                 what = "this is not of the user whose request names it, or the request may be a copy of that user's"
                 raise RefusedError(what, where=f"--{name} {place}", fix=f"--{name} {place}, if you mean it")
+    given = {*paths.CODE} - dict(changes.get("env", ())).keys()
+    is_of_request = request.program and not changes.get("arguments")  # which that user chose, too
+    for name, value in () if is_of_request else request.env:
+        for part in paths.split_list(name, value) if value and name in given else ():
+            place = Path(request.directory, part)
+            if whose := ownership.exchangeable_by(place, new=not ownership.may_be_strangers(place), used=True):
+                what = f"this is {whose}, and what is there would run as you"
+                fix = f"--env {name}=... with your own, or --without env; {ownership.way_out(place, whose)}"
+                raise RefusedError(what, where=f"{name}={place}", fix=fix)
 
 
 def repeated(

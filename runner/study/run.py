@@ -167,7 +167,7 @@ def _resumed(
     ran = next(((*each, plan) for each in runs if (plan := each[1].read("plan.json", PlanRecord)) is not None), None)
     request = repeated(record, {}, image="" if ran is None else image_of(ran[2]))  # site and image stay those that ran
     check_directory(record, "the study")
-    check_foreign(request, (), Run(study.path), own=study.is_begun_here)
+    check_foreign(request, {}, Run(study.path), own=study.is_begun_here)
     question = Question(request, asked.gpus, asked.arms, asked.repeats, asked.strong)
     jobs = _preparations(question, how, caller)
     made = gather.look(study).attempts

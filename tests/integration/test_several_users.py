@@ -795,13 +795,13 @@ def test_to_prepare_a_strangers_request_again_runs_nothing_of_his(place: Path) -
             path.touch()
             os.chown(path, CAROL, CAROL)
         request = msgspec.structs.replace(asked, **{name: str(path)})
-        assert f"this is user {CAROL}'s" in outcome_as(ALICE, check_foreign, request, (), hers).what
+        assert f"this is user {CAROL}'s" in outcome_as(ALICE, check_foreign, request, {}, hers).what
         away = msgspec.structs.replace(request, **{name: str(place / "comes-and-goes")})
-        assert "not there any more" in outcome_as(ALICE, check_foreign, away, (), hers).what
+        assert "not there any more" in outcome_as(ALICE, check_foreign, away, {}, hers).what
         for each in (path, *([path.parent] if name == "site" else [])):
             os.chown(each, ALICE, ALICE)
-        assert "a copy of that user's" in outcome_as(ALICE, check_foreign, request, (), hers).what
-        run_as(ALICE, check_foreign, request, (name,), hers)
+        assert "a copy of that user's" in outcome_as(ALICE, check_foreign, request, {}, hers).what
+        run_as(ALICE, check_foreign, request, {name: ""}, hers)
 
 
 def test_a_strangers_request_names_no_host_file_or_recipe_but_that_users(place: Path) -> None:
@@ -809,16 +809,34 @@ def test_a_strangers_request_names_no_host_file_or_recipe_but_that_users(place: 
     for name in ("hostfile", "recipe"):
         private, shared = owned(place / name, ALICE, 0o700), owned(place / f"hers-{name}", CAROL)
         asked = msgspec.structs.replace(Request(gpus=2, directory=str(place)), **{name: str(private)})
-        refused = outcome_as(ALICE, check_foreign, asked, (), hers)
+        refused = outcome_as(ALICE, check_foreign, asked, {}, hers)
         assert (refused.where, refused.fix) == (f"--{name} {private}", f"--{name} {private}, if you mean it")
-        run_as(ALICE, check_foreign, asked, (name,), hers)
-        run_as(ALICE, check_foreign, msgspec.structs.replace(asked, **{name: str(shared)}), (), hers)
+        run_as(ALICE, check_foreign, asked, {name: ""}, hers)
+        run_as(ALICE, check_foreign, msgspec.structs.replace(asked, **{name: str(shared)}), {}, hers)
         (shared / "link").symlink_to(shared)
         os.chown(shared / "link", CAROL, CAROL, follow_symlinks=False)
         linked = msgspec.structs.replace(asked, **{name: f"{shared}/link"})
-        assert "the user whose request names it" in outcome_as(ALICE, check_foreign, linked, (), hers).what
-        assert bool(outcome_as(ALICE, check_foreign, asked, (), own).what) == (name == "hostfile"), "hers may be a copy"
-        run_as(ALICE, partial(check_foreign, own=True), asked, (), own)
+        assert "the user whose request names it" in outcome_as(ALICE, check_foreign, linked, {}, hers).what
+        assert bool(outcome_as(ALICE, check_foreign, asked, {}, own).what) == (name == "hostfile"), "hers may be a copy"
+        run_as(ALICE, partial(check_foreign, own=True), asked, {}, own)
+
+
+def test_a_strangers_request_brings_a_program_that_is_not_of_it_no_code_of_his(place: Path) -> None:
+    hers, lib, own = Run(owned(place / "run", CAROL)), owned(place / "lib", CAROL), owned(place / "own", ALICE)
+    asked = Request(gpus=1, program=("python3", "x.py"), directory=str(place / "run"))
+    changed = {"arguments": ("python3", f"{own}/x.py")}
+    for value in (f"/usr/lib:{lib}", f"{lib}/not/there", "relative", "/usr/lib:"):
+        of_env = msgspec.structs.replace(asked, env=(("DATA", str(lib)), ("PYTHONPATH", value)))
+        refused = outcome_as(ALICE, check_foreign, of_env, changed, hers)
+        assert f"user {CAROL}'s" in refused.what and refused.where.startswith("PYTHONPATH=/")
+        assert refused.fix.startswith("--env PYTHONPATH=... with your own, or --without env; RUNNER_TRUST=")
+        run_as(ALICE, check_foreign, of_env, changed | {"env": (("PYTHONPATH", value),)}, hers)
+        run_as(ALICE, check_foreign, of_env, {}, hers)  # she has named her program, whatever it imports
+        recipe = msgspec.structs.replace(of_env, program=(), recipe="probe")
+        assert f"user {CAROL}'s" in outcome_as(ALICE, check_foreign, recipe, {}, hers).what
+    for harmless in (f"{own}:/usr/lib", "/usr/not/there", "", None):
+        of_env = msgspec.structs.replace(asked, env=(("DATA", str(lib)), ("PYTHONPATH", harmless)))
+        run_as(ALICE, check_foreign, of_env, changed, hers)
 
 
 def test_a_strangers_link_is_no_batch_script(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1289,7 +1307,7 @@ def test_no_cache_that_others_may_write_to_is_used(place: Path, monkeypatch: pyt
             arguments = ("22.05",) if call is location else ()
             outcome = outcome_as(ALICE, call, *arguments)
             assert f"the cache directory is {whose}" in outcome.what
-            assert ("chmod go-w" in outcome.fix) == (whose != "user"), outcome.fix
+            assert ("chmod go-w" in outcome.fix) == (owner == ALICE), outcome.fix
     monkeypatch.setenv("RUNNER_CACHE", str(place / "cache-61002-none/x"))
     owned(place / "cache-61002-none", CAROL, 0o777)
     assert "the cache directory is below" in outcome_as(ALICE, blobs.directory).what, "where it would be made"

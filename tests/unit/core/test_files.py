@@ -321,3 +321,16 @@ def test_all_that_a_word_names_is_known_as_written_and_by_its_real_path(tmp_path
     assert paths.paths_in("gone", start) == [start / "gone", Path("/nowhere/at/all")]
     for word in ("", "absent/run", "a\0", "x" * 5000, "https://host/run"):
         assert paths.paths_in(word, start) == []
+
+
+def test_an_interpreter_runs_the_first_word_behind_its_options(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+
+    def is_run(line: str) -> bool:
+        return bool(list(paths.named_code((*line.split(), "file"), tmp_path, Path.exists)))
+
+    for line in ("python3", "python3 -u", "python3 -W ignore -X dev", "timeout 5 /not/here/python3.11 -Xtracemalloc",
+                 "env A=1 bash -eo pipefail", "perl -w", "bash --norc", "source"):  # fmt: skip
+        assert is_run(line) and not is_run(f"{line} another"), line
+    for line in ("python3 -c 1", "python3 -um json", "python3 -mjson", "python3 -", "bash -lc true", "tool -u"):
+        assert not is_run(line), line

@@ -79,11 +79,36 @@ def test_what_runs_is_known_by_its_place_in_any_word_and_data_of_all_are_not_ref
     monkeypatch.chdir(work)
     at = f"{directory}/open"
     for words in (("python3", "link.py"), ("bash", "-c", f"true; python3 {at}/t.py"), (f"{at}/tool",),
-                  ("bash", "../open/tool"), ("python3", "-u", f"{at}/tool")):  # fmt: skip
+                  ("bash", "../open/tool"), ("python3", "-u", f"{at}/data")):  # fmt: skip
         ((what, _),) = codes(prepared(directory, *words), "open-directory")
         assert "open, or lies there, where all may write" in what
     data = ("python3", "-c", "1", f"{at}/data", f"--data={at}/a.pt", at, f"{at}/*", f"--out={at}/absent.py")
     assert not codes(prepared(directory, *data), "open-directory")
+
+
+def test_modules_are_looked_for_neither_where_all_may_write_nor_in_a_directory_that_could_be_exchanged(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, mode in (("open", 0o1777), ("loose", 0o777), ("closed", 0o755)):
+        (directory / name / "own").mkdir(parents=True)
+        (directory / name).chmod(mode)
+    (directory / "open/modules.zip").touch()
+    for part, is_refused in (("open", True), ("open/modules.zip", True), ("loose/own", True), ("closed/own", False),
+                             ("open/own", False), ("open/not/there", False)):  # fmt: skip
+        value = f"/not/here:{directory}/{part}:"
+        of_env = {"env": (("PYTHONPATH", value),)}
+        for words in (("python3", "run.py"), ()):
+            refused = codes(prepared(directory, *words, **of_env), "open-directory")
+            names = f"PYTHONPATH names {directory}/{part.removesuffix('/modules.zip')}, or a file there, w"
+            assert [what.startswith(names) for what, _ in refused] == [True] * is_refused, (part, words)
+        relative = codes(prepared(directory, "python3", "run.py", env=(("PYTHONPATH", part),)), "open-directory")
+        monkeypatch.setenv("PYTHONPATH", value)
+        of_shell = codes(prepared(directory, "python3", "run.py"), "open-directory")
+        word = codes(prepared(directory, "env", f"PYTHONPATH={value}", "python3", "run.py"), "open-directory")
+        assert bool(relative) == bool(of_shell) == bool(word) == is_refused
+        for values in ({"env": (("PYTHONPATH", None),)}, {"modules": ("gcc",)}, {"site": "box", "runtime": None}):
+            assert not codes(prepared(directory, "python3", "run.py", **values), "open-directory"), "it has another"
+        monkeypatch.delenv("PYTHONPATH")
 
 
 @pytest.mark.parametrize("mode", [0o1777, 0o755])
@@ -99,6 +124,10 @@ def test_the_job_compares_whose_a_directory_is_that_others_could_make_anew(
         job = prepared(shared, "python3", script, runs=str(shared / "runs"))
         assert {*job.plan.owners} == ({(str(each), os.geteuid()) for each in (own, start)} if mode == 0o1777 else set())
         assert (f"(runner_enter {own} {os.geteuid()}) || exit\n" in job.script.text) == (mode == 0o1777)
+    monkeypatch.chdir(shared)
+    for place in (own, own.parent / "later"):  # which is this user's, or stays away
+        job = prepared(shared, "python3", "run.py", env=(("PYTHONPATH", str(place)),), runs=str(shared / "runs"))
+        assert job.plan.owners == (((str(place), os.geteuid()),) if mode == 0o1777 else ())
 
 
 def test_no_program_starts_where_another_user_could_exchange_its_directory(
