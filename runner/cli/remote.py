@@ -413,8 +413,8 @@ class _Connection:
                 process.kill_group(child)
 
     def fetch(self, directory: str, names: Sequence[str]) -> None:
-        """Fetch files to the same names below the working directory. Raises InfrastructureError; UsageError: another
-        user could exchange them here.
+        """Fetch files to the same names below the working directory; of a directory, which is a report, closed to
+        others. Raises InfrastructureError; UsageError: another user could exchange them here.
         """
         with tempfile.TemporaryFile() as file, files.temporary_directory() as own:
             child = process.start(self._argv(("send", directory, *names), "-T"), stdout=file, stderr=2)
@@ -428,9 +428,10 @@ class _Connection:
                 except OSError:
                     code = 1
                     break
+                above, is_closed = Path(name).parent, Path(name) not in map(Path, names)
                 with suppress(OSError):  # the next line says what is wrong
-                    Path(name).parent.mkdir(parents=True, exist_ok=True)
-                paths.write_output(Path(name), content)
+                    files.make_closed(above) if is_closed else above.mkdir(parents=True, exist_ok=True)
+                paths.write_output(Path(name), content, mode=files.PRIVATE if is_closed else None)
         if code:
             what, fix = "what it wrote could not be fetched", f"scp -r {self._login}:{directory}/{names[0]} ."
             raise InfrastructureError(what, where=self._login, fix=fix)

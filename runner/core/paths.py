@@ -268,15 +268,15 @@ def check_output(path: Path, *, new: bool = False) -> None:
             raise UsageError(what, where=str(path), fix=fix)
 
 
-def write_output(path: Path, content: bytes) -> None:
-    """Write a file that this user has named, in a directory that is there. Raises UsageError, as ``check_output``;
-    InfrastructureError: it cannot be written.
+def write_output(path: Path, content: bytes, *, mode: int | None = None) -> None:
+    """Write a file that this user has named, in a directory that is there; ``mode``: as ``files.write``. Raises
+    UsageError, as ``check_output``; InfrastructureError: it cannot be written.
     """
     check_output(path, new=True)
     try:
         path.parent.stat()
         check_output(path.parent)  # from here on no other one takes its place
-        files.write(path, content)
+        files.write(path, content, mode=mode)
     except OSError as error:
         raise InfrastructureError(f"cannot be written: {error.strerror}", where=str(path)) from None
 

@@ -236,6 +236,20 @@ def check_setup(setup: Setup, lines: Iterable[Iterable[str]] = ()) -> tuple[Path
     return tuple(places)
 
 
+def is_installable(conda: Path) -> bool:
+    """Whether conda may be installed there, or anew: not where others could say that one is unfinished, which is
+    removed, and then take its name. Raises RefusedError: there is none to be used instead.
+    """
+    above, whose = conda.parent, ownership.exchangeable_by(conda, new=True)
+    if not whose and ownership.is_open(above):
+        whose = f"below {above}, which is {ownership.open_to(ownership.status_of(above), above)}"
+    if whose and not os.access(conda / "bin/conda", os.X_OK):
+        what = f"conda is not installed here: this is {whose}, and what is there runs as you"
+        fix = "name a place in a directory of your own (site file: `conda` of `ways: native: setup:`)"
+        raise RefusedError(what, where=str(conda), fix=f"{fix}; {ownership.way_out(conda, whose)}")
+    return not whose
+
+
 def beside(root: Path, name: str) -> Path:
     """Where something is kept for all environments beside ``root``; within that where others could put theirs there, or
     have. Raises OSError.

@@ -147,7 +147,10 @@ def inputs_of(spec: EnvironmentSpec) -> str:
 
 
 def places_of(spec: EnvironmentSpec, root: Path, key: str, given: Given = NOTHING_GIVEN) -> Places:
-    """The directories of an environment with this root and key, and of what is needed to make it."""
+    """The directories of an environment with this root and key, and of what is needed to make it. Raises RefusedError:
+    conda would be installed where others could put theirs.
+    """
+    installs = given.installer and spec.setup.conda and directory.is_installable(Path(spec.setup.conda))
     return Places(
         environment=root / f"{spec.kind}-{key}",
         work=root / f"work-{key}",
@@ -155,7 +158,7 @@ def places_of(spec: EnvironmentSpec, root: Path, key: str, given: Given = NOTHIN
         wheels=wheels.shelf(),
         programs=programs(),
         lock=root / "building",
-        installer=given.installer,
+        installer=given.installer if installs else None,
         packages=given.packages.path if given.packages is not None else None,
     )
 

@@ -181,13 +181,15 @@ _PYTHON = f"python={CONDA_PYTHON}"
 _QUIET = ("--disable-pip-version-check", "--progress-bar", "off")
 
 # Installers of Miniforge and Miniconda take `-b -p DIRECTORY`. What they made cannot be moved, so it is made in its
-# place; a mark beside it tells an interrupted one from a directory that was there before. Two at once wait.
+# place; a mark beside it tells an interrupted one from a directory that was there before. Two at once wait. Where
+# others could leave a mark, none is installed (``directory.is_installable``); one that they left before does not count.
 _INSTALL = """\
 (umask 077 && : >>"$2.lock") && exec 8>>"$2.lock" && flock 8 || exit 1
-if [ -x "$2/bin/conda" ] && [ ! -e "$2.installing" ]; then exit 0; fi
-if [ -e "$2" ] && [ ! -e "$2.installing" ]; then echo "$2 is there, and is no conda" >&2; exit 1; fi
-rm -rf -- "$2" && : >"$2.installing" && bash "$1" -b -p "$2" && [ -e "$2/etc/profile.d/conda.sh" ] || exit 1
-rm -f -- "$2.installing"
+begun=; [ -L "$2.installing" ] || [ ! -O "$2.installing" ] || begun=yes
+if [ -x "$2/bin/conda" ] && [ ! "$begun" ]; then exit 0; fi
+if [ -e "$2" ] && [ ! "$begun" ]; then echo "$2 is there, and is no conda" >&2; exit 1; fi
+: >>"$2.installing" && rm -rf -- "$2" && bash "$1" -b -p "$2" && [ -e "$2/etc/profile.d/conda.sh" ] || exit 1
+rm -f -- "$2.installing" || echo "$2 is installed; remove $2.installing, or it is installed anew" >&2
 """
 
 # Variables of a login shell that change which Python runs and what it imports. Proxies and pip's settings stay.

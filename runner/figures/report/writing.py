@@ -134,7 +134,8 @@ def _replace_all(directory: Path, contents: Mapping[str, bytes]) -> None:
     with ExitStack() as stack:
         for name in sorted(contents, key=lambda name: name != PAGE):  # names are given in reverse order
             temporary = stack.enter_context(files.replacement(directory / name))
-            with temporary.open("xb") as file:
+            handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, files.PRIVATE)  # as ``_directory``
+            with os.fdopen(handle, "wb") as file:
                 file.write(contents[name])
                 file.flush()
                 os.fsync(file.fileno())  # what has no room is known before any file has its name

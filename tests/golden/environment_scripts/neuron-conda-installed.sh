@@ -8,10 +8,11 @@ export PIP_CACHE_DIR='/scratch/e/elvis/gpu-runner/environments/.caches/pip'
 export CONDA_PKGS_DIRS='/scratch/e/elvis/gpu-runner/environments/.caches/conda'
 bash -c \
   '(umask 077 && : >>"$2.lock") && exec 8>>"$2.lock" && flock 8 || exit 1
-if [ -x "$2/bin/conda" ] && [ ! -e "$2.installing" ]; then exit 0; fi
-if [ -e "$2" ] && [ ! -e "$2.installing" ]; then echo "$2 is there, and is no conda" >&2; exit 1; fi
-rm -rf -- "$2" && : >"$2.installing" && bash "$1" -b -p "$2" && [ -e "$2/etc/profile.d/conda.sh" ] || exit 1
-rm -f -- "$2.installing"
+begun=; [ -L "$2.installing" ] || [ ! -O "$2.installing" ] || begun=yes
+if [ -x "$2/bin/conda" ] && [ ! "$begun" ]; then exit 0; fi
+if [ -e "$2" ] && [ ! "$begun" ]; then echo "$2 is there, and is no conda" >&2; exit 1; fi
+: >>"$2.installing" && rm -rf -- "$2" && bash "$1" -b -p "$2" && [ -e "$2/etc/profile.d/conda.sh" ] || exit 1
+rm -f -- "$2.installing" || echo "$2 is installed; remove $2.installing, or it is installed anew" >&2
 ' \
   bash '/scratch/e/elvis/it'\''s $HOME `id` #;*.sh' /scratch/elvis/miniconda3 || exit 80
 set +u   # what follows reads names that are not set

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runner.cli import remote
+from runner.core import files
 from runner.core.errors import InfrastructureError, RefusedError, UsageError
 from runner.jobs import mirror
 from runner.model.site import SshFacts
@@ -127,6 +128,22 @@ def test_no_link_that_a_site_sends_back_is_followed(
     with pytest.raises(InfrastructureError, match="could not be fetched") if is_link else nullcontext():
         remote._Connection(read_site("far")).fetch("/there", ["rep"])
     assert [each.read_text() for each in Path().rglob("*.json")] == ([] if is_link else ["{}"])
+
+
+def test_a_report_that_is_fetched_is_closed_to_others_and_a_single_file_is_as_the_umask_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "there/a/rep").mkdir(parents=True)
+    for name in ("a/rep/report.json", "b.tar"):
+        (tmp_path / "there" / name).touch()
+    stand_in(tmp_path, "ssh", f"exec tar -cf - -C {tmp_path}/there a/rep ./b.tar")
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    remote._Connection(read_site("far")).fetch("/there", ["a/rep", "./b.tar"])
+    modes = {str(each): each.stat().st_mode & 0o777 for each in Path().rglob("*")}
+    assert modes == {"a": 0o700, "a/rep": 0o700, "a/rep/report.json": 0o600, "b.tar": 0o644 & ~files.user_umask()}
 
 
 def test_the_program_is_hashed_and_sent_with_all_that_installs_it() -> None:

@@ -186,6 +186,39 @@ def test_what_is_somebodys_own_is_not_replaced_by_a_conda_and_a_channel_without_
     assert conda.make() == NOT_MADE
 
 
+def test_a_mark_that_another_user_could_leave_removes_no_conda(tmp_path: Path) -> None:
+    """Nor is what it leads to emptied."""
+    conda, thesis = OwnConda(tmp_path), tmp_path / "thesis.tex"
+    assert conda.make() == 0
+    thesis.write_text("mine")
+    (tmp_path / "my conda/precious").touch()
+    (tmp_path / "my conda.installing").symlink_to(thesis)
+    (tmp_path / "made/bin/python3").unlink()
+    (tmp_path / "made/bin").rmdir()
+    assert conda.make() == 0
+    assert (tmp_path / "my conda/precious").exists()
+    assert thesis.read_text() == "mine"
+
+
+def test_conda_is_not_installed_or_removed_where_others_may_write(tmp_path: Path) -> None:
+    conda, given = OwnConda(tmp_path), make.Given(installer=installer(tmp_path))
+    assert make.places_of(conda.spec, tmp_path / "x", "k", given).installer == given.installer
+    tmp_path.chmod(0o1777)
+    with pytest.raises(RefusedError, match="which is everybody's to write to") as caught:
+        make.places_of(conda.spec, tmp_path / "x", "k", given)
+    assert "directory of your own" in caught.value.fix
+    (tmp_path / "my conda/bin").mkdir(parents=True)
+    stand_in(tmp_path / "my conda/bin", "conda", "")
+    (tmp_path / "my conda.installing").touch()
+    assert make.places_of(conda.spec, tmp_path / "x", "k", given).installer is None, "the one that is there is used"
+
+
+def test_a_mark_that_cannot_be_removed_does_not_say_that_conda_could_not_be_installed(tmp_path: Path) -> None:
+    conda = OwnConda(tmp_path)
+    conda.file.write_text(conda.file.read_text() + 'rm "$3.installing"; mkdir "$3.installing"\n')
+    assert conda.make() == 0
+
+
 def test_two_at_once_install_one_conda(tmp_path: Path) -> None:
     conda = OwnConda(tmp_path)
     script = creation(conda.spec, conda.places).partition("set +u")[0]  # up to the installation

@@ -68,6 +68,12 @@ def test_the_table_of_losses_has_the_doubts_of_its_sizes(report: Report) -> None
     assert {row["doubts"] for row in rows if row["gpus"] == "16"} == {"ONE; X"}
 
 
+def test_its_files_are_closed_to_others_in_a_directory_that_is_not(report: Report, tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    write(report, tmp_path, silent)
+    assert {each.stat().st_mode & 0o777 for each in tmp_path.iterdir()} == {0o600}
+
+
 @pytest.mark.parametrize(
     ("place", "why"),
     [("", "holds something else than a report: mine"), ("mine", "no directory"), ("mine/below", "no directory")],
