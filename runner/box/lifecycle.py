@@ -114,8 +114,8 @@ def down(name: str, say: Say = lambda _line: None) -> bool:
 def find(name: str) -> Box | None:
     """The box of that name if it is up and ready, else None. Reads three small files."""
     state = boxes_dir() / name
-    pid = _alive(state)
-    if pid is None:
+    # A path, as a site's file may have, could lead to another user's programs.
+    if "/" in name or (pid := _alive(state)) is None:
         return None
     try:
         record = msgspec.json.decode((state / "spec.json").read_bytes(), type=_Record)

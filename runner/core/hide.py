@@ -13,11 +13,13 @@ REDACTED = "***"
 _TOKEN = (
     r"(?P<name>)(?<![A-Za-z0-9])(?:gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}|hf_[A-Za-z0-9]{20,}"
     r"|nvapi-[\w-]{20,}|(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}|AIza[\w-]{30,}|xox[abeoprs]-[\w-]{10,}|npm_[A-Za-z0-9]{30,}"
-    r"|hooks\.slack\.com/services/[\w/]{20,}|pypi-[\w-]{30,}|sk-[\w-]{20,}|(?<!-)eyJ[\w-]{8,400}\.eyJ[\w-]{8,4000}\.[\w-]+)"
+    r"|hooks\.slack\.com/services/[\w/]{20,}|pypi-[\w-]{30,}|sk-[\w-]{20,}"
+    r"|(?<=wandb login )[0-9a-f]{40}(?![0-9a-f])|(?<!-)eyJ[\w-]{8,400}\.eyJ[\w-]{8,4000}\.[\w-]+)"
 )
 # From the telling part of a name on. All repetitions are bounded: a hostile text must not take quadratic time.
 _STRONG_NAME = (
-    r"(?:passw|passphrase|sshpass\b|[a-z]_pwd\b|_jwt\b|secret|credential|(?:api|access|private|auth|account)[-_]?key)"
+    r"(?:passw|passphrase|sshpass\b|[a-z]_pwd\b|_jwt\b|secret|credential"
+    r"|(?:api|access|private|auth|account|wandb|comet)[-_]?key)"
     r"[\w.-]{0,60}"
 )
 _GETS = r"['\"]?\]?[ \t]*(?::[ \t]*\w[\w.|\[\] \t]{0,60}=(?!=)|:=|=>|[=:])[ \t]*"
@@ -64,7 +66,7 @@ _USER_INFO = (
 _SECRET_NAME = (
     r"[\w.-]*(?:passw|passphrase|pass(?![a-z])|[_.-]pwd|secret|(?<!\b(?:pad|eos|bos|unk|cls|sep)[-_])(?<!\bmask[-_])"
     r"token(?!iz)|cred(?:ential|s)|jwt|cookie|bearer"
-    r"|auth(?![a-z])|(?:api|access|private|auth|account|encryption)[-_]?key)[\w.-]{0,100}"
+    r"|auth(?![a-z])|(?:api|access|private|auth|account|encryption|wandb|comet)[-_]?key)[\w.-]{0,100}"
 )
 # A number of something, as of tokens: of such names a secret is more than a short number. And what is done with tokens,
 # or in a pass, which a word says; of an option, as variables have capitals.

@@ -107,10 +107,15 @@ def copy_program(run: Run, library: Path, recipe: Path | None) -> None:
         folders = (name for name in names if Path(folder, name).is_dir())
         return always | {name for name in folders if Path(folder, name).resolve() in left_out}
 
+    def copy(source: Path, name: str) -> None:
+        shutil.copytree(source, copied := run.path / name, ignore=ignored)
+        for each in (copied, *copied.rglob("*")):  # nor may a group write there once the run is opened
+            each.chmod(each.stat().st_mode & ~0o022)
+
     try:
-        shutil.copytree(library, run.path / LIBRARY, ignore=ignored)
+        copy(library, LIBRARY)
         if recipe is not None:
-            shutil.copytree(recipe, run.path / "recipe", ignore=ignored)
+            copy(recipe, "recipe")
     except shutil.Error as error:
         source, _target, why = error.args[0][0]
         for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS):

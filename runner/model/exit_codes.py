@@ -66,7 +66,7 @@ TABLE = (
     ExitCode(
         ANOTHERS_DIRECTORY,
         "anothers-directory",
-        "a directory of the job became another user's",
+        "a directory of the job is gone, or another user's",
         "batch script",
     ),
     ExitCode(TIMED_OUT, "timed-out", "the job ran into its time limit (without a scheduler)", "batch script"),

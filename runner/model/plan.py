@@ -190,7 +190,8 @@ class Plan(msgspec.Struct, frozen=True):
         bind: whether ranks are bound to the processors near their GPUs, and to the ports of the fabric.
         stage: directory of each node's own to which the image is copied first; empty for no copy.
         umask: of the program: the submitting user's. trust: RUNNER_TRUST, by which the job, too, asks whose a place is.
-        owners: directories of the program, its start and its modules that others could make anew, each with its owner.
+        owners: directories of the program, its start and its modules that others could make anew, each with its owner;
+            -1 for one that is not there yet, and may only become this user's.
         caches: where the program's caches are.
         limit_is_default: ``walltime_s`` was not requested, and is the site's.
         swept: name and value of what a sweep gave the job.

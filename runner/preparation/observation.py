@@ -168,7 +168,7 @@ def _owners(request: Request, of_modules: Iterable[Path]) -> tuple[tuple[str, in
         remade[Path(request.mounted_directory)] = None  # of which the launcher asks then
     owners = dict[str, int]()
     for each in remade:
-        owners[str(each)] = os.geteuid()
+        owners[str(each)] = -1
         with suppress(OSError):
             owners[str(each)] = ownership.owner_of(ownership.status_of(each))
     return tuple(owners.items())

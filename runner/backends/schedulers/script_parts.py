@@ -86,10 +86,15 @@ def begin(plan: Plan, *, by_name: bool = True) -> Iterator[str]:
 
 
 def owners(plan: Plan) -> Iterator[str]:
-    """Ends the script where what the program would start in, or is in, has become another user's."""
+    """Ends the script where what the program would start in, or is in, has become another user's, or is gone: he could
+    make it anew. What was not there when the job was planned may still not be.
+    """
     for place, user in plan.owners:
         directory, owner = map(quoted_argument, texts(place, str(user)))
-        yield f"[ ! -x {directory} ] || (runner_enter {directory} {owner}) || exit"
+        if user >= 0:
+            yield f"(runner_enter {directory} {owner}) || exit {ANOTHERS_DIRECTORY}"
+        else:
+            yield f"[ ! -e {directory} ] || (runner_enter {directory}) || exit {ANOTHERS_DIRECTORY}"
 
 
 def needs_profile(plan: Plan) -> bool:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from runner.box import Bind, BoxSpec, NodeShape, config, inside, root
+from runner.box import Bind, BoxSpec, NodeShape, config, inside, lifecycle, root
+from runner.core import process_identity
 from runner.core.errors import UsageError
 
 ROOT = config.Account(0, 0, "root", "/root")
@@ -191,3 +194,17 @@ def test_only_how_the_archive_is_reached_is_taken_over_and_no_password_stands_on
     argv = root.mmdebstrap_argv("bookworm", ("munge",), Path("/t.tar"), "root", (root.Source("u", "s"),), options)
     assert '--aptopt=Acquire::Check-Valid-Until "false"' in argv
     assert argv[-3:] == ["bookworm", "/t.tar", "deb u s main"]
+
+
+def test_a_box_is_found_by_its_name_and_by_no_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A site's file may have any, and who wrote it could lead it to programs of another user's."""
+    monkeypatch.setenv("RUNNER_CACHE", str(tmp_path))
+    (up := tmp_path / "boxes/up").mkdir(parents=True)
+    mark = process_identity.entry(os.getpid())
+    assert mark is not None
+    (up / "pid").write_text(f"{mark.pid} {mark.start} x\n")
+    record = {"spec": {"name": "up"}, "root": "/", "version": "1"}
+    (up / "spec.json").write_bytes(msgspec.json.encode(record))
+    found = lifecycle.find("up")
+    assert found is not None and found.bin_dir == up / "bin"
+    assert lifecycle.find("../boxes/up") is None and lifecycle.find(str(up)) is None

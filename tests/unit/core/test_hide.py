@@ -178,6 +178,7 @@ TOKENS = (
         ("+headers['Authorization'] = 'Basic planted0'", "+headers['Authorization'] = 'Basic ***'"),
         ("+add_header('Authorization', 'Basic planted0')", "+add_header('Authorization', 'Basic ***')"),
         ("+Authorization: planted0", "+Authorization: ***"),
+        ("+wandb_key = 'planted'", "+wandb_key = ***"),
         ('+"""The password: """\n+rest', '+"""The password: ***"\n+rest'),
     ],
 )

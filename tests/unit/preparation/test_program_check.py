@@ -19,6 +19,7 @@ import pytest
 from runner.core.errors import UsageError
 from runner.images.store.stored_image import write_sidecar
 from runner.jobs.service import Kind, program_of
+from runner.model.exit_codes import ANOTHERS_DIRECTORY
 from runner.model.request import Mount, Request
 from runner.preparation.job import PreparedJob, prepare
 from runner.preparation.observation import named_paths
@@ -123,12 +124,16 @@ def test_the_job_compares_whose_a_directory_is_that_others_could_make_anew(
         monkeypatch.chdir(start)
         job = prepared(shared, "python3", script, runs=str(shared / "runs"))
         assert {*job.plan.owners} == ({(str(each), os.geteuid()) for each in (own, start)} if mode == 0o1777 else set())
-        assert (f"(runner_enter {own} {os.geteuid()}) || exit\n" in job.script.text) == (mode == 0o1777)
+        assert (f"(runner_enter {own} {os.geteuid()}) || exit {ANOTHERS_DIRECTORY}\n" in job.script.text) == (
+            mode == 0o1777
+        )
     monkeypatch.chdir(shared)
     for place in (own, own.parent / "later"):  # which is this user's, or stays away
         job = prepared(shared, "python3", "run.py", env=(("PYTHONPATH", str(place)),), runs=str(shared / "runs"))
         assert {*job.plan.owners} == (
-            {(str(each), os.geteuid()) for each in (place, shared)} if mode == 0o1777 else set()
+            {(str(each), os.geteuid() if each.is_dir() else -1) for each in (place, shared)}
+            if mode == 0o1777
+            else set()
         )
 
 
