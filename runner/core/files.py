@@ -393,8 +393,7 @@ def replacement(path: Path) -> Iterator[Path]:
     temporary = temporary_name(path)
     try:
         yield temporary
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
+        sync(temporary)
         temporary.replace(path)
     except OSError as error:  # where a disk is full, the system names no file
         error.filename = error.filename or str(path)
@@ -411,11 +410,22 @@ def write(path: Path, content: bytes, *, mode: int | None = None) -> None:
     ``replacement``.
     """
     with replacement(path) as temporary:
-        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644 if mode is None else PRIVATE)
-        with os.fdopen(handle, "wb") as file:
-            if mode is not None:
-                os.fchmod(handle, mode)
-            file.write(content)
+        make(temporary, content, mode=mode)
+
+
+def make(path: Path, content: bytes, *, mode: int | None = None) -> None:
+    """Make a file that is not there yet; ``mode``: as ``write``. Raises OSError."""
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644 if mode is None else PRIVATE)
+    with os.fdopen(handle, "wb") as file:
+        if mode is not None:
+            os.fchmod(handle, mode)
+        file.write(content)
+
+
+def sync(path: Path) -> None:
+    """Force a file's content to disk. Raises OSError: as where that is full."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
 
 
 def make_closed(directory: Path) -> None:

@@ -16,10 +16,11 @@ _TOKEN = (
     r"|hooks\.slack\.com/services/[\w/]{20,}|pypi-[\w-]{30,}|sk-[\w-]{20,}"
     r"|(?<=wandb login )[0-9a-f]{40}(?![0-9a-f])|(?<!-)eyJ[\w-]{8,400}\.eyJ[\w-]{8,4000}\.[\w-]+)"
 )
+_KEYS = "api|access|private|auth|account|wandb|comet"  # what is before `key` in a name that says that it is secret
 # From the telling part of a name on. All repetitions are bounded: a hostile text must not take quadratic time.
 _STRONG_NAME = (
     r"(?:passw|passphrase|sshpass\b|[a-z]_pwd\b|_jwt\b|secret|credential"
-    r"|(?:api|access|private|auth|account|wandb|comet)[-_]?key)"
+    rf"|(?:{_KEYS})[-_]?key)"
     r"[\w.-]{0,60}"
 )
 _GETS = r"['\"]?\]?[ \t]*(?::[ \t]*\w[\w.|\[\] \t]{0,60}=(?!=)|:=|=>|[=:])[ \t]*"
@@ -66,7 +67,7 @@ _USER_INFO = (
 _SECRET_NAME = (
     r"[\w.-]*(?:passw|passphrase|pass(?![a-z])|[_.-]pwd|secret|(?<!\b(?:pad|eos|bos|unk|cls|sep)[-_])(?<!\bmask[-_])"
     r"token(?!iz)|cred(?:ential|s)|jwt|cookie|bearer"
-    r"|auth(?![a-z])|(?:api|access|private|auth|account|encryption|wandb|comet)[-_]?key)[\w.-]{0,100}"
+    rf"|auth(?![a-z])|(?:{_KEYS}|encryption)[-_]?key)[\w.-]{{0,100}}"
 )
 # A number of something, as of tokens: of such names a secret is more than a short number. And what is done with tokens,
 # or in a pass, which a word says; of an option, as variables have capitals.

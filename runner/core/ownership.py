@@ -142,9 +142,10 @@ def way_out(directory: Path, whose: str, *, put: bool = False) -> str:
     place = shlex.quote(above[1] if above else str(directory))
     if group := re.search(r"its group's \((.*?)\) to write to, who may be anybody( \(no sticky bit\))?\Z", whose):
         return f"chmod g-w {place}, if it is yours; RUNNER_TRUST={shlex.quote(f'@{group[1]}')} trusts them"
-    is_roots = directory.is_dir() and directory.stat().st_uid == 0 != os.geteuid()
-    if above is None and not is_roots and (put or directory.is_file()):
-        return f"or its owner closes it: chmod go-w {place}"
+    if above is None and (put or directory.is_file()):
+        is_roots = directory.is_dir() and directory.stat().st_uid == 0 != os.geteuid()
+        if not is_roots:
+            return f"or its owner closes it: chmod go-w {place}"
     is_left_open = whose.endswith("(no sticky bit)")
     return f"or its owner closes it: chmod +t {place}" if is_left_open else "a directory in it will do"
 

@@ -69,7 +69,7 @@ def _open_client(url: str, *, where: str) -> docker.DockerClient:
         client.api._version = client.api._retrieve_server_version()  # type: ignore[attr-defined]  # stubs lack it
         client.ping()
         # A build would send all of the user's logins to the engine, which has its base by then.
-        client.api._set_auth_headers = lambda _headers: None  # type: ignore[attr-defined]
+        client.api._set_auth_headers = lambda _headers: None  # type: ignore[attr-defined]  # as above
     except (docker.errors.DockerException, requests.exceptions.RequestException, OSError) as error:
         reason, fix = next((reason, fix) for word, reason, fix in _SILENT if word in str(error))
         what = f"the container engine at {shown} does not answer" + (f": {reason}" if reason else "")

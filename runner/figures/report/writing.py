@@ -134,11 +134,8 @@ def _replace_all(directory: Path, contents: Mapping[str, bytes]) -> None:
     with ExitStack() as stack:
         for name in sorted(contents, key=lambda name: name != PAGE):  # names are given in reverse order
             temporary = stack.enter_context(files.replacement(directory / name))
-            handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, files.PRIVATE)  # as ``_directory``
-            with os.fdopen(handle, "wb") as file:
-                file.write(contents[name])
-                file.flush()
-                os.fsync(file.fileno())  # what has no room is known before any file has its name
+            files.make(temporary, contents[name], mode=files.PRIVATE)  # as ``_directory``
+            files.sync(temporary)  # what has no room is known before any file has its name
     for name in NAMES:
         if name not in contents:  # of an earlier report on a study
             (directory / name).unlink(missing_ok=True)
