@@ -104,9 +104,10 @@ def _submit(script: Path, arguments: Sequence[str], given: Mapping[str, Any], ty
         raise UsageError(what, where=str(script), fix="--site names a cluster with Slurm")
     with files.open_named(script) as file:
         of_script = header(file.read(_MOST_BYTES).decode("utf-8", "replace"))
-    if ownership.is_open(start := Path.cwd() / of_script.options.get("chdir", "")):
-        what = "the script starts in this directory, where all may write: modules of others would run as you"
-        raise UsageError(what, where=str(start), fix=ownership.closing(start))
+    start = Path.cwd() / of_script.options.get("chdir", "")
+    what, fix = ownership.of_others(start, "the script starts in this directory")
+    if what:
+        raise UsageError(what, where=str(start), fix=fix)
     for fault in output_faults(of_script, Path.cwd()):
         say(f"warning: {script}, line {fault.line}: {fault.what}; fix: {fault.fix}")
     with slow("submitting the job"):

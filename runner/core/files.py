@@ -16,6 +16,7 @@ from runner.core import ownership, process_identity
 from runner.core.errors import UsageError
 
 T = TypeVar("T")
+_Check = Callable[[int, int], None]  # raises OSError about what is open, and what it is in
 
 # f_type of statfs(2), from linux/magic.h and, where they are not in the kernel, the projects' own sources. All others
 # count as network file systems: NFS, Lustre, GPFS, BeeGFS, CIFS, Ceph, FUSE, and what is yet to come.
@@ -105,17 +106,19 @@ def open_regular(path: Path, owner: int | None = None) -> BinaryIO:
     return file
 
 
-def _regular(name: Path | str, path: Path, handle: int | None = None, flags: int = 0) -> BinaryIO:
+def _regular(
+    name: Path | str, path: Path, above: int | None = None, flags: int = 0, check: _Check | None = None
+) -> BinaryIO:
     try:
-        descriptor = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC | flags, dir_fd=handle)
+        handle = _opened(name, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC | flags, above, check)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENXIO, errno.ENODEV):  # links; a socket; a device without a driver
             raise UnusableFileError(error.errno, error.strerror, str(path)) from None
         raise
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
         raise UnusableFileError(errno.EINVAL, "no regular file", str(path))
-    return os.fdopen(descriptor, "rb")
+    return os.fdopen(handle, "rb")
 
 
 def open_below(directory: Path, name: str) -> BinaryIO:
@@ -128,39 +131,35 @@ def open_below(directory: Path, name: str) -> BinaryIO:
 _ONLY_TO_ENTER = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC  # it may not be to be listed
 
 
-def _open_below(directory: int, name: str, path: Path, check: Callable[[int, int], None] | None = None) -> BinaryIO:
+def _open_below(directory: int, name: str, path: Path, check: _Check | None = None) -> BinaryIO:
     above, _, last = name.rpartition("/")
     handle = _entered(directory, above, check)
     try:
-        file = _regular(last, path, handle, os.O_NOFOLLOW)
-        try:
-            if check is not None:
-                check(file.fileno(), handle)
-        except OSError:
-            file.close()
-            raise
-        return file
+        return _regular(last, path, handle, os.O_NOFOLLOW, check)
     finally:
         os.close(handle)
 
 
-def _entered(handle: int, below: str, check: Callable[[int, int], None] | None = None) -> int:
-    """A directory below another one, through no link, in whose place it is open. ``check``: is called with each on the
-    way and what is above it.
-    """
+def _entered(handle: int, below: str, check: _Check | None = None) -> int:
+    """A directory below another one, through no link, in whose place it is open."""
     for part in filter(None, below.split("/")):
-        inner = -1
         try:
-            inner = os.open(part, _ONLY_TO_ENTER | os.O_NOFOLLOW, dir_fd=handle)
-            if check is not None:
-                check(inner, handle)
-        except OSError:
-            if inner >= 0:
-                os.close(inner)
-            raise
+            inner = _opened(part, _ONLY_TO_ENTER | os.O_NOFOLLOW, handle, check)
         finally:
             os.close(handle)
         handle = inner
+    return handle
+
+
+def _opened(name: Path | str, flags: int, above: int | None, check: _Check | None) -> int:
+    """A handle, open only where ``check`` has nothing against it."""
+    handle = os.open(name, flags, dir_fd=above)
+    try:
+        if check is not None and above is not None:
+            check(handle, above)
+    except OSError:
+        os.close(handle)
+        raise
     return handle
 
 

@@ -150,6 +150,12 @@ def way_out(directory: Path, whose: str, *, put: bool = False) -> str:
     return f"or its owner closes it: chmod +t {place}" if is_left_open else "a directory in it will do"
 
 
+def of_others(directory: Path, what: str) -> tuple[str, str]:
+    """``what`` programs run there, and the fix, where all may write; else empty."""
+    why = f"{what}, where all may write: modules of others would run as you"
+    return (why, closing(directory)) if is_open(directory) else ("", "")
+
+
 def closing(directory: Path) -> str:
     """The fix where programs would run what is in a directory that all may write to: what they left runs later, too."""
     place, whose = shlex.quote(str(directory)), ""

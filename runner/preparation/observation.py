@@ -209,8 +209,8 @@ def _directory_problem(
     @cache
     def problem(place: Path, *, what: str, asks_owner: bool) -> tuple[str, str]:
         what = what.format(place)
-        if ownership.is_open(place):
-            return f"{what}, where all may write: modules of others would run as you", ownership.closing(place)
+        if any(found := ownership.of_others(place, what)):
+            return found
         if asks_owner and (whose := ownership.beside_its_owner(place)):
             what = f"{what}, which is {whose}: while the job waits, another user could exchange it"
             return what, f"use a directory of your own; {ownership.way_out(place, whose)}"

@@ -361,7 +361,7 @@ def test_a_store_that_the_second_may_not_write_to_says_so_before_the_work(place:
 
 def test_a_dead_claim_of_another_user_holds_up_no_one(place: Path) -> None:
     target = store_of(place)
-    claim = store.lease_path("k", target)
+    claim = target / ".k.claim"
 
     def die_holding(die: Callable[[], None]) -> None:
         with lock.leased(claim, print):
@@ -369,7 +369,6 @@ def test_a_dead_claim_of_another_user_holds_up_no_one(place: Path) -> None:
 
     killed_as(ALICE, die_holding)
     assert claim.stat().st_uid == ALICE
-    assert run_as(BOB, store.lease_path, "k", target).name == f".k.claim.{BOB}", "a result of hers is not believed"
 
     def hold() -> tuple[list[str], float]:
         began = time.monotonic()
@@ -2066,7 +2065,6 @@ def test_live_leases_of_a_stranger_hold_up_no_one(place: Path) -> None:
     target = store_of(place)
     for name in (".k.claim", f".k.claim.{BOB}"):
         run_as(CAROL, lock._written, target / name, process_identity.unique())
-    assert run_as(BOB, store.lease_path, "k", target).name.startswith(f".k.claim.{BOB}~")
 
     def hold(name: str) -> list[str]:
         with lock.leased(target / name, print, limit_s=1, holders=owners.believed_users(target)):

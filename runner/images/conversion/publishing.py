@@ -99,7 +99,7 @@ def publish(
         image = next(filter(None, (_usable(each, target, maker.form) for each in maker.keys)), None)
         return None if image is None else conversion_of(image, made=False)
 
-    lease = store.lease_path(key, target)
+    lease = target / f".{key}.claim"
     if (done := kept()) is not None and not (os.access(target, os.W_OK) and is_abandoned(lease)):
         return done
     paths.ensure_directory(target)

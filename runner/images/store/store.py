@@ -109,16 +109,6 @@ def stranger(image: StoredImage) -> str:
     )
 
 
-def lease_path(key: str, store: Path) -> Path:
-    """The lease on this key's conversion, for ``lease.leased``: of this user alone where another one holds the first,
-    whose result would not be believed; of this process where another one holds that, too.
-    """
-    path = store / f".{key}.claim"
-    own = path.with_name(f"{path.name}.{os.geteuid()}")
-    free = (each for each in (path, own) if owners.believed(each, store) or not os.path.lexists(each))
-    return next(free, own.with_name(f"{own.name}~{process_identity.unique()}"))
-
-
 @contextmanager
 def partial(key: str, store: Path) -> Iterator[Path]:
     """The file in the making, in a directory of this process that no other user can enter: one could exchange it, or
@@ -150,15 +140,16 @@ def partial(key: str, store: Path) -> Iterator[Path]:
 
 
 def sweep(key: str | None, store: Path) -> None:
-    """Remove what killed conversions of this user left: all of this key, whose lease is held, and files of dead
-    processes. What another user puts or renames to there may be what this one has elsewhere: no other may enter what is
-    ours, and only what ``partial`` makes is removed from it.
+    """Remove what dead conversions of this user left, and of this key, whose lease is held, those of other machines.
+    What another user puts or renames to there may be what this one has elsewhere: no other may enter what is ours, and
+    only what ``partial`` makes is removed from it.
     """
     # The lease on the key, or one user's own (``lease.leased``).
     lease = re.compile(re.escape(f".{key}.claim") + r"(\.[0-9]+)?")
     for path in (*store.glob(".*"), *(path for each in _kept_directories(store) for path in each.glob(".*"))):
         of_key = key is not None and path.name.startswith(f".{key}.") and not lease.fullmatch(path.name)
-        if of_key or process_identity.state(files.temporary_owner(path)) == "dead":
+        state = process_identity.state(files.temporary_owner(path))
+        if state == "dead" or (of_key and state == "elsewhere"):
             with suppress(OSError):  # in a directory where only others remove
                 about = path.lstat()
                 if about.st_uid != os.geteuid() or (stat.S_ISDIR(about.st_mode) and about.st_mode & 0o077):

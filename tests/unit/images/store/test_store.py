@@ -88,8 +88,15 @@ def test_a_sweep_takes_what_the_dead_left_and_nothing_else(tmp_path: Path) -> No
     image = put(tmp_path)
     alive = process_identity.mark()
     dead = alive.rpartition(".")[0] + ".1"
-    kept = [f".k2.partial~{alive}.0", f"refs/.abc~{alive}.0", ".k1.claim", ".strange", ".k2.claim"]
-    swept = [f".k1.partial~{alive}.0", f".k2.partial~{dead}.0", f"refs/.abc~{dead}.0", ".k1.lock"]
+    kept = [
+        f".k1.partial~{alive}.0",
+        f".k2.partial~{alive}.0",
+        f"refs/.abc~{alive}.0",
+        ".k1.claim",
+        ".strange",
+        ".k2.claim",
+    ]
+    swept = [f".k1.partial~node9{alive}.0", f".k2.partial~{dead}.0", f"refs/.abc~{dead}.0", ".k1.lock"]
     for name in (*kept, *swept):
         (tmp_path / name).touch()
     renamed = f".k3.partial~{dead}.0"
