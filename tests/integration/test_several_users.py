@@ -397,7 +397,7 @@ def test_no_user_vouches_for_a_digest_or_key_to_another(place: Path) -> None:
         assert known is not None
         stored_image.write_sidecar(msgspec.structs.replace(known, path=evil, digest=OTHER, origin=DIGEST, key="b" * 24))
         for name in (OTHER, DIGEST, "b" * 24, key, "x/y:1"):
-            planted = store.name_path(name, target, "squashfs")
+            planted = target / "refs" / files.key_of(name)
             with suppress(OSError):
                 planted.with_name(f"{planted.name}.{CAROL}").write_text(f"evil.sqsh\n{name}\n")
             with suppress(OSError):
@@ -442,7 +442,7 @@ def test_who_made_the_directory_of_names_gives_no_name_back_to_an_earlier_image(
 def test_links_to_what_others_vouch_for_give_no_new_names(place: Path) -> None:
     target = store_of(place, ALICE, 0o1777)
     run_as(ALICE, convert, image(place), target)
-    ref, new = (store.name_path(name, target, "squashfs") for name in (DIGEST, OTHER))
+    ref, new = (target / "refs" / files.key_of(name) for name in (DIGEST, OTHER))
     run_as(CAROL, os.symlink, ref, new)
     assert run_as(BOB, looked_up, OTHER, target) is None
     new.unlink()
@@ -2138,7 +2138,7 @@ def test_an_image_gets_a_name_whatever_strangers_have_taken(place: Path) -> None
     (target / "refs").chmod(0o1777)
     _, hers, _ = run_as(ALICE, convert, source, target)
     for user, name in ((CAROL, "x/y:1"), (BOB, DIGEST)):
-        run_as(user, os.mkfifo, f"{store.name_path(name, target, 'squashfs')}.{BOB}")
+        run_as(user, os.mkfifo, f"{target / 'refs' / files.key_of(name)}.{BOB}")
     run_as(CAROL, (target / f"{hers.stem}-u{BOB}.sqsh").touch)
     made, his, _ = run_as(BOB, convert, source, target)
     assert (made, his.stat().st_uid, his.name.startswith(f"{hers.stem}-u{BOB}-")) == (True, BOB, True)

@@ -274,15 +274,8 @@ def _normalized(text: str) -> str:
     return reference.digest or str(reference)
 
 
-def name_path(name: str, store: Path, form: Form) -> Path:
-    """The file that says what the name stands for in one form; not necessarily existing.
-
-    Another user's is never replaced: beside it, ``HASH.UID`` says what the name stands for in this user's view.
-    """
-    return _directory_of_names(store) / _file_of_name(name, form)
-
-
 def _file_of_name(name: str, form: Form) -> str:
+    """Of the file that says what it stands for; another user's stays, and ``HASH.UID`` beside it is this user's."""
     return key_of(name) if form == "squashfs" else key_of(name, form)
 
 

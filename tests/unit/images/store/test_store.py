@@ -409,7 +409,7 @@ def test_a_broken_sidecar_says_what_to_do(tmp_path: Path, text: str) -> None:
 def test_holes_of_terabytes_in_place_of_small_files_fill_no_memory(tmp_path: Path) -> None:
     image = put(tmp_path)
     (tmp_path / "b.sqsh").touch()
-    for path in (store.name_path("b:1", tmp_path, "squashfs"), tmp_path / "b.sqsh.json"):
+    for path in (tmp_path / "refs" / key_of("b:1"), tmp_path / "b.sqsh.json"):
         path.touch()
         os.truncate(path, 1 << 40)
     assert store.lookup("b:1", tmp_path) is None
