@@ -99,10 +99,11 @@ runner_is_blameless() {
     grep -qs '^ "error": "rendezvous-' ranks/*.exit.json
 }
 
-# sbatch for attempt $1, in the environment of a login shell, as `submit` has it.
+# sbatch for attempt $1, in the environment of a login shell, as `submit` has it; `runner_enter` is in job.sh.
 runner_sbatch() (
   runner_unset_shape
-  cd -- "$(runner_attempt "$1")" && exec </dev/null || exit
+  runner_enter "$(runner_attempt "$1")"
+  exec </dev/null || exit
   shift
   exec timeout 60 env -u SLURM_JOB_ID sbatch "$@" job.sh
 )

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from runner.backends.schedulers.script_parts import ENTER
 from runner.diagnosis.catalogue import FAILURES
 from tests.support.shell_files import bash, library, stand_in
+from tests.support.users import AS_ROOT, BOB
 
 RUNNING = "JobState=RUNNING PreemptEligibleTime=2026-11-27T10:00:00 PreemptTime=None"
 UNQUEUED = "attempt 4 could not be queued: see logs/batch.err of attempt"
@@ -45,7 +47,7 @@ def left_by_rank(chain: Path, kind: str, **fields: object) -> None:
 
 
 def printed(chain: Path, code: str) -> str:
-    done = bash(chain / "launches/3/run", f"runner_run=$PWD SLURM_JOB_ID=7; . lib/chain.sh\n{code}")
+    done = bash(chain / "launches/3/run", f"{ENTER}\nrunner_run=$PWD SLURM_JOB_ID=7; . lib/chain.sh\n{code}")
     return done.stdout + done.stderr
 
 
@@ -81,6 +83,13 @@ def test_an_attempt_begins_and_queues_the_next(
         printed(chain, f"{given}; runner_begin_attempt 3 5").strip().removeprefix("attempt 3 did not begin: ") == says
     )
     assert left(chain, "ended", "asked", "launches/4/run/job.id") == [ended, queued, job]
+
+
+@AS_ROOT
+def test_no_attempt_is_queued_whose_directory_is_a_strangers(chain: Path) -> None:
+    os.chown(chain / "launches/4/run", BOB, BOB)
+    assert f"launches/4/run is user {BOB}'s by now" in printed(chain, "runner_begin_attempt 3 5")
+    assert left(chain, "ended", "asked", "launches/4/run/job.id") == [f"{UNQUEUED} 3", "", ""]
 
 
 def test_an_attempt_notes_the_time_of_the_checkpoint_that_it_has(chain: Path) -> None:
