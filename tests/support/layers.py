@@ -48,5 +48,5 @@ def merge(stack: Sequence[bytes], made: Sequence[str] = ()) -> bytes:
         return Layer(f"layer {number}", opened)
 
     layers = [layer(*each) for each in enumerate(stack)]
-    indexed = [merged_layers.indexed(layer) for layer in layers]
-    return b"".join(merged_layers.merged(layers, indexed, mtime=7, made=made))
+    root = merged_layers.Root(((layer.name, merged_layers.indexed(layer)) for layer in layers), made)
+    return b"".join(merged_layers.merged(layers, root, mtime=7))

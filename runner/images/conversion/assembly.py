@@ -2,7 +2,8 @@
 
 A relative is a stored squashfs of an image that the engine still has, and whose lowest layers are the same directories.
 What no other layer of the two names is the same in both images. All that these layers name is packed as the new image
-has it; so is what a squashfs does not say in full (``_unclear``). Or it is the image that was unpacked for an edit.
+has it; so is what a squashfs does not say in full (``_unclear``). Or it was made of layers' archives, and it is known
+what each of them holds: then the same is what the same layer brings. Or it is the image that was unpacked for an edit.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ from functools import partial
 from pathlib import Path
 from typing import IO
 
+from runner.core.errors import RunnerError
 from runner.core.files import open_named
 from runner.images.packing import mksquashfs, rootfs, squashfs_tables, tree_listing
-from runner.images.packing.mksquashfs import PackJob
+from runner.images.packing.mksquashfs import PackJob, Source
 from runner.images.packing.squashfs_tables import NONE, Squashfs, UnfitError
 from runner.images.packing.tree_listing import Tree
 from runner.images.store import image_files, integrity, store
@@ -61,6 +63,23 @@ def from_layers(
         raise UnfitError(f"/{name} differs from the relative's, and was not packed")
     tree = partial(tree_listing.of_layers, layers)
     return assembled(names, partial(mksquashfs.packed_names, layers), relative, job, tree)
+
+
+def from_archives(source: Source, others: Iterable[StoredImage], job: PackJob) -> rootfs.Passed | None:
+    """As ``assembled``, over the relative that has most of the layers; None where none has one, or it is not known what
+    its layers hold, or this is not possible.
+    """
+
+    def same(relative: StoredImage) -> int:
+        return len({*source.layers} & {*relative.layers})
+
+    try:
+        for relative in sorted(filter(same, others), key=same, reverse=True):
+            if (change := source.change(relative.layers, relative.workdir, job)) is not None:
+                return assembled(change.names, change.pack, relative, job, change.tree)
+    except (UnfitError, RunnerError, OSError) as reason:
+        job.progress.line(f"not assembled: {reason}")
+    return None
 
 
 def assembled(

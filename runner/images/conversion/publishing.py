@@ -149,6 +149,7 @@ def _described(maker: Maker, made: Path, target: Path, contents: Contents, histo
         created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         omitted=contents.omitted,
         history=history,
+        layers=source.layers,
     )
 
 

@@ -81,13 +81,7 @@ def convert_engine_image(
     as ``engine_image``; assemble: from a stored relative where that is possible; the rest as ``convert_source``.
     """
     options, target = (packing or Packing()).options(), store_dir or store.directory()
-
-    def keys(digest: str) -> tuple[str, str]:
-        """Of what an engine gave: what layer archives give may differ, where one leads through a link of another."""
-        key = _key(digest, options, "walk")
-        return key, key_of(key, ASSEMBLED)
-
-    source = engine_image(image, client, method, assembly.relatives(target, keys) if assemble else ())
+    source = engine_image(image, client, method, _relatives(target, options, "walk") if assemble else ())
     return convert_source(source, progress, store_dir=store_dir, packing=packing, assemble=assemble)
 
 
@@ -117,8 +111,11 @@ def convert_source(
         config = source.config
         added = rootfs.additions(config, _DIRECTORIES, created_at(source.created))
         job = PackJob(added, out, packed_as, progress, (ABOUT,))
+        relatives = (
+            _relatives(store_dir or store.directory(), options, source.data_order) if assemble and source.layers else ()
+        )
         try:
-            passed = source.packed(job)
+            passed = assembly.from_archives(source, relatives, job) or source.packed(job)
         except mksquashfs.CrashError as error:  # once more in another way and on one processor: the same bytes
             progress.step(f"{error.what}: trying once more, on one processor")
             passed = (source.otherwise or source.packed)(replace(job, packing=replace(packed_as, processors=1)))
@@ -140,6 +137,18 @@ def convert_source(
     assembled = key_of(keys[0], ASSEMBLED)
     maker = Maker(source, "squashfs", CONVERTER, options, (*keys, assembled) if assemble else keys, make)
     return publish(maker, progress, store_dir=store_dir, history=history)
+
+
+def _relatives(target: Path, options: tuple[str, ...], order: str) -> list[StoredImage]:
+    """Images of the store that came the same way: what layers' archives give may differ from what an engine gives,
+    where one leads through a link of another.
+    """
+
+    def keys(digest: str) -> tuple[str, str]:
+        key = _key(digest, options, order)
+        return key, key_of(key, ASSEMBLED)
+
+    return assembly.relatives(target, keys)
 
 
 def _key(digest: str, options: tuple[str, ...], order: str) -> str:
@@ -211,7 +220,7 @@ def convert(text: str, options: Options, progress: Progress) -> Conversion:
             fix="leave it out: what comes from a registry or an archive is packed as a stream",
         )
     source = _layered(name, options, progress)
-    return convert_source(source, progress, store_dir=options.store, packing=options.packing)
+    return convert_source(source, progress, store_dir=options.store, packing=options.packing, assemble=options.assemble)
 
 
 def _kept_by_digest(name: ImageName, options: Options) -> StoredImage | None:

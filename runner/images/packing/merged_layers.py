@@ -10,21 +10,27 @@ may lead to lower layers.
 from __future__ import annotations
 
 import hashlib
+import os
+import stat
 import tarfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import IO, cast
 
 from runner.core.errors import InfrastructureError
 from runner.images.packing import tarstream
-from runner.images.packing.tarstream import Member, TarStream
+from runner.images.packing.tarstream import TarStream
+from runner.images.packing.tree_listing import Tree
 
 _WHITEOUT = ".wh."
 _OPAQUE = ".wh..wh..opq"
 _RESERVED = ".wh..wh."  # AUFS's internal names
 _MOST_PARTS = 4096  # of a path with its links followed; without them, it has at most half as many
 _FIRST_MODE = 0o755  # of a directory that no layer describes
+_TYPES = {tarfile.SYMTYPE: stat.S_IFLNK, tarfile.CHRTYPE: stat.S_IFCHR, tarfile.BLKTYPE: stat.S_IFBLK,
+          tarfile.FIFOTYPE: stat.S_IFIFO}  # fmt: skip
 Opener = Callable[[], AbstractContextManager[IO[bytes]]]
 
 
@@ -37,6 +43,19 @@ class Layer:
     name: str
     opened: Opener
     diff_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A member of a layer without its data, as ``tarstream.Member``; of anything but a directory without its head."""
+
+    path: str
+    kind: bytes
+    link: str
+    size: int
+    head: bytes
+    mode: int
+    mtime: int
 
 
 @dataclass(eq=False, slots=True)
@@ -58,13 +77,75 @@ class _Directory:
     entries: dict[str, _File | _Directory] = field(default_factory=dict)
 
 
-class _Root:
-    """The tree that the layers make, applied one after another."""
+class Root:
+    """The tree that layers make, applied one after another.
 
-    def __init__(self) -> None:
+    Args:
+        layers: (name for messages, its entries as ``indexed`` gives them), the lowest first.
+        made: directories that are made where their paths lead, links followed, if they are not there: so an engine
+            makes a container's working directory.
+    """
+
+    def __init__(self, layers: Iterable[tuple[str, Sequence[Entry]]], made: Iterable[str] = ()) -> None:
         self._top = _Directory()
+        self._entries: list[Sequence[Entry]] = []
+        for number, (name, held) in enumerate(layers):
+            self._apply(number, name, held)
+            self._entries.append(held)
+        for path in made:
+            self.directory(_parts(path), make=True)
 
-    def apply(self, number: int, layer: str, members: Sequence[Member]) -> None:
+    @property
+    def size(self) -> int:
+        """Bytes of all files of all layers."""
+        return sum(entry.size for held in self._entries for entry in held)
+
+    def tree(self, mtime: int) -> Tree:
+        """All of it. mtime: of what no layer describes, seconds since the epoch."""
+        tree = {}
+        for path, node in self.walk():
+            if isinstance(node, _Directory):
+                mode, time_s = tarstream.mode_and_time(node.head) if node.head else (_FIRST_MODE, mtime)
+                tree[path] = (f"{stat.filemode(stat.S_IFDIR | mode)}/-/{time_s}", "")
+            else:
+                entry = self._entries[node.layer][node.position]
+                is_link = node.kind == tarfile.SYMTYPE
+                size = len(os.fsencode(node.target)) if is_link else entry.size
+                shown = stat.filemode(_TYPES.get(node.kind, stat.S_IFREG) | (0o777 if is_link else entry.mode))
+                tree[path] = (f"{shown}/{size}/{entry.mtime}", node.target)
+        return tree
+
+    def differing(self, layers: Sequence[str], other: Root, others: Sequence[str]) -> dict[str, bool]:
+        """All paths that are not the same as in another root, there or here; whether with all that is below. layers,
+        others: what identifies each one's layers.
+        """
+        here, there = self._identities(layers), other._identities(others)
+        return {
+            path: path not in here for path in here.keys() | there.keys()
+            if here.get(path) is None or here.get(path) != there.get(path)
+        }  # fmt: skip
+
+    def _identities(self, layers: Sequence[str]) -> dict[str, tuple[object, ...] | None]:
+        """What each path is; None for a directory that no layer describes, which has the time of its image."""
+        return {
+            path: (layers[node.layer], node.position) if isinstance(node, _File)
+            else (node.head, node.path) if node.head else None
+            for path, node in self.walk()
+        }  # fmt: skip
+
+    def files(self, only: Set[str] | None = None) -> list[dict[int, list[str]]]:
+        """Of each layer: the members whose data are in the root, with the names that each has there, sorted. ``only``:
+        those with one of these names.
+        """
+        plan: list[dict[int, list[str]]] = [defaultdict(list) for _ in self._entries]
+        for path, node in self.walk():
+            if isinstance(node, _File):
+                plan[node.layer][node.position].append(path)
+        if only is None:
+            return plan
+        return [{at: names for at, names in layer.items() if not only.isdisjoint(names)} for layer in plan]
+
+    def _apply(self, number: int, layer: str, members: Sequence[Entry]) -> None:
         """Apply a layer's members; whiteouts concern only what lower layers brought, wherever they stand in it."""
         for member in members:
             if member.kind == tarfile.DIRTYPE and member.path:
@@ -98,7 +179,7 @@ class _Root:
                 names = sorted(node.entries, reverse=True)
                 waiting += [(f"{path}/{name}" if path else name, node.entries[name]) for name in names]
 
-    def _add(self, number: int, layer: str, position: int, member: Member) -> None:
+    def _add(self, number: int, layer: str, position: int, member: Entry) -> None:
         *parents, name = member.path.split("/")
         parent = self.directory(parents, make=True)
         if parent is None or name == "..":
@@ -154,16 +235,17 @@ def _parts(path: str) -> list[str]:
     return [part for part in path.split("/") if part not in ("", ".")]
 
 
-def indexed(layer: Layer) -> list[Member]:
-    """The layer's members in their order; only directories keep their header blocks. InfrastructureError: the layer is
-    no tar archive, or not the one that it should be.
+def indexed(layer: Layer) -> list[Entry]:
+    """The layer's members in their order. InfrastructureError: the layer is no tar archive, or not the one that it
+    should be.
     """
     members = []
     with _verified(layer) as stream:
         for member in stream:
             stream.skip(member)
             head = member.head if member.kind == tarfile.DIRTYPE else b""
-            members.append(Member(member.path, member.kind, member.link, member.size, head))
+            about = tarstream.mode_and_time(member.head)
+            members.append(Entry(member.path, member.kind, member.link, member.size, head, *about))
     return members
 
 
@@ -183,34 +265,21 @@ def _verified(layer: Layer) -> Iterator[TarStream]:
         )
 
 
-def merged(
-    layers: Sequence[Layer], members: Iterable[Sequence[Member]], *, mtime: int, made: Iterable[str] = ()
-) -> Iterator[bytes]:
-    """One tar archive of the root that the layers make: directories first, then files, layer by layer.
-
-    Args:
-        members: of each layer, as ``indexed`` gives them. mtime: of what no layer describes, seconds since the epoch.
-        made: directories that are made where their paths lead, links followed, if they are not there: so an engine
-            makes a container's working directory.
+def merged(layers: Sequence[Layer], root: Root, *, mtime: int, only: Set[str] | None = None) -> Iterator[bytes]:
+    """One tar archive of the root that the layers make: directories first, then files, layer by layer. mtime: of what
+    no layer describes, seconds since the epoch. only: what is wanted; other names of a file come, too.
 
     Raises:
         InfrastructureError: a layer is no longer the one that it should be; what was passed on is worth nothing then.
     """
-    root = _Root()
-    for number, (layer, held) in enumerate(zip(layers, members, strict=True)):
-        root.apply(number, layer.name, held)
-    for path in made:
-        root.directory(_parts(path), make=True)
     for path, node in root.walk():
-        if isinstance(node, _Directory) and node.head:
+        if not isinstance(node, _Directory) or (only is not None and path not in only):
+            continue
+        if node.head:
             yield tarstream.exported(node.head, node.path, path)
-        elif isinstance(node, _Directory):
+        else:
             yield tarstream.entry(path, tarfile.DIRTYPE, _FIRST_MODE, mtime)
-    # The names in the root, sorted, of each member whose data are there.
-    plan: list[dict[int, list[str]]] = [{} for _ in layers]
-    for path, node in root.walk():
-        if isinstance(node, _File):
-            plan[node.layer].setdefault(node.position, []).append(path)
+    plan = root.files(only)
     del root
     for layer, names in zip(layers, plan, strict=True):
         if not names:

@@ -17,7 +17,7 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -29,6 +29,7 @@ from runner.core.errors import InfrastructureError
 from runner.core.progress import Progress
 from runner.images.packing import mount_program, rootfs
 from runner.images.packing.tarstream import ChunkReader
+from runner.images.packing.tree_listing import Tree
 
 # By these it ends through a fault of its own. Any other was sent to it: SIGKILL mostly by a kernel short of memory.
 _CRASHES = frozenset((signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE, signal.SIGSYS))
@@ -91,6 +92,17 @@ class PackJob:
 
 
 @dataclass(frozen=True)
+class Change:
+    """What differs from another image. names: whether with all that is below. pack: packs these, and more that it
+    needs. tree: lists all of the image.
+    """
+
+    names: Mapping[str, bool]
+    pack: Callable[[Mapping[str, bool], PackJob], rootfs.Passed]
+    tree: Callable[[], Tree]
+
+
+@dataclass(frozen=True)
 class Source:
     """An image as the store is to know it, wherever its files lie.
 
@@ -100,6 +112,8 @@ class Source:
         packed: packs its root with what is put in; returns what that holds. otherwise: likewise in another way.
         origin: digest by which registries know it; empty where none does. names: all such digests of it.
         data_order: of the files' data in what is packed: "walk" for that of a sorted walk, or another name.
+        layers: digests of their archives, lowest first; none where they are not known. change: from an image with such
+            layers and working directory; None where it is not known what these layers hold.
     """
 
     name: str
@@ -112,6 +126,8 @@ class Source:
     origin: str = ""
     names: tuple[str, ...] = ()
     data_order: str = "walk"
+    layers: tuple[str, ...] = ()
+    change: Callable[[Sequence[str], str, PackJob], Change | None] = lambda *_: None
 
 
 def packed_stream(source: Iterable[bytes], job: PackJob, *, size: int | None = None) -> rootfs.Passed:

@@ -30,6 +30,7 @@ _LAST_OCTAL = b"%o" % LAST_S
 _PAX_TIME = re.compile(rb" mtime=(?!(?:[0-9]{1,9}|[123][0-9]{9})[.\n])")  # one that may be out of these bounds
 LARGEST_HEAD = 1 << 20  # bytes of one member's header blocks, as Go's archive/tar, and of a sparse file's map
 LONGEST_PATH, _LONGEST_NAME = 4096, 255  # bytes: PATH_MAX, NAME_MAX; no engine can unpack longer ones
+_WHOLE_TIME = re.compile(rb" mtime=(-?[0-9]+)[.\n]")
 _SPARSE = b"GNU.sparse."
 _MOST_HOLES = 1 << 36  # bytes of an archive's sparse files with their holes, which are written out: a minute's work
 
@@ -282,6 +283,15 @@ def retimed(member: Member, mtime: int) -> bytes:
     except ValueError as error:
         raise _invalid(member.path, error) from error
     return entry(member.path, member.kind, mode, mtime, link=member.link)
+
+
+def mode_and_time(head: bytes) -> tuple[int, int]:
+    """A member's permissions and time, whole seconds since the epoch; -1 for both where the head makes no sense."""
+    try:
+        times = _WHOLE_TIME.findall(head[:-BLOCK])
+        return _number(head[-BLOCK:][100:108]) & 0o7777, int(times[-1]) if times else _number(head[-BLOCK:][136:148])
+    except ValueError:
+        return -1, -1
 
 
 def timely(head: bytes) -> bytes:

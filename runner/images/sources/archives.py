@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import posixpath
 import tarfile
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import IO, cast
@@ -155,7 +155,7 @@ def _from_docker_archive(place: Path, wanted: str, platform: Platform) -> Source
     configuration = manifests.configuration(raw, len(image.layers), platform, str(place))
     digest = manifests.digest_of(raw)
     opened = tuple(files(posixpath.normpath(layer)) for layer in image.layers)
-    return layered_source(name or digest, digest, configuration, lambda _: opened)
+    return layered_source(name or digest, digest, configuration, lambda _, places: tuple(opened[at] for at in places))
 
 
 def _from_oci(place: Path, wanted: str, platform: Platform) -> Source:
@@ -171,8 +171,8 @@ def _from_oci(place: Path, wanted: str, platform: Platform) -> Source:
     def document(descriptor: Descriptor) -> bytes:
         return checked_digest(_read(files, blob(descriptor), place), descriptor, str(place))
 
-    def fetch(manifest: Manifest, _: Progress) -> tuple[Opened, ...]:
-        return tuple(files(blob(layer)) for layer in manifest.layers)
+    def fetch(manifest: Manifest, _: Progress, places: Sequence[int]) -> tuple[Opened, ...]:
+        return tuple(files(blob(manifest.layers[at])) for at in places)
 
     return for_platform(
         _name(chosen, place), document(chosen), platform, manifest=document, document=document, fetch=fetch

@@ -11,8 +11,8 @@ import io
 import re
 import threading
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import IO, cast
@@ -22,10 +22,10 @@ from runner.core.files import open_regular, sha256
 from runner.core.progress import Progress
 from runner.images.packing import merged_layers, mksquashfs, rootfs
 from runner.images.packing.merged_layers import Layer
-from runner.images.packing.mksquashfs import PackJob, Source
+from runner.images.packing.mksquashfs import Change, PackJob, Source
 from runner.images.packing.tarstream import tapped
 from runner.images.reference import Reference
-from runner.images.sources import blobs, manifests
+from runner.images.sources import blobs, layer_index, manifests
 from runner.images.sources.blobs import run_in_parallel
 from runner.images.sources.manifests import Configuration, Descriptor, Manifest, Platform
 from runner.images.sources.registry import Registry
@@ -37,6 +37,7 @@ _ZSTD = re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18")  # RFC 8878: a 
 # Compressions that no specification of images has, by the bytes that such data begin with.
 _FOREIGN = {"xz": b"\xfd7zXZ\0", "bzip2": b"BZh", "lz4": b"\x04\x22\x4d\x18", "compress": b"\x1f\x9d"}
 Opened = Callable[[], IO[bytes]]
+Fetch = Callable[[Progress, Sequence[int]], tuple[Opened, ...]]
 
 
 class _Reading:
@@ -59,7 +60,7 @@ def layered_source(
     name: str,
     digest: str,
     configuration: Configuration,
-    fetch: Callable[[Progress], tuple[Opened, ...]],
+    fetch: Fetch,
     *,
     names: tuple[str, ...] = (),
     damaged: Callable[[], int] = lambda: 0,
@@ -68,38 +69,77 @@ def layered_source(
 
     Args:
         digest: of its configuration; what engines call its id.
-        fetch: makes its layers readable, lowest first: each opens as it is stored.
+        fetch: makes layers readable, of these places from the lowest on: each opens as it is stored.
         names: all digests that stand for it: of the index that led to it, and at last of the manifest.
         damaged: checks kept layers; returns how many were damaged since they were fetched, which it removes.
     """
     config = (configuration.config or manifests.StartUp()).of_container
+    diff_ids = configuration.rootfs.diff_ids
+    titles = [f"layer {diff_id.removeprefix('sha256:')[:12]} of {name}" for diff_id in diff_ids]
 
-    def layers(fetched: tuple[Opened, ...], seen: _Reading) -> list[Layer]:
-        diff_ids = configuration.rootfs.diff_ids
-        titles = [f"layer {diff_id.removeprefix('sha256:')[:12]} of {name}" for diff_id in diff_ids]
-        openers = [partial(_unpacked, opened, seen) for opened in fetched]
-        return [Layer(*each) for each in zip(titles, openers, diff_ids, strict=True)]
+    def layer(number: int, progress: Progress, seen: _Reading) -> Layer:
+        def opened() -> AbstractContextManager[IO[bytes]]:
+            return _unpacked(fetch(progress, [number])[0], seen)
 
-    def packed(job: PackJob) -> rootfs.Passed:
-        """Fetch, merge and pack it; every layer's bytes are checked against the configuration."""
-        fetched = fetch(job.progress)
-        job.progress.step(f"reading {len(fetched)} layers")
-        seen = _Reading()
-        works = [partial(merged_layers.indexed, layer) for layer in layers(fetched, seen)]
+        return Layer(titles[number], opened, diff_ids[number])
+
+    @contextmanager
+    def explained() -> Iterator[None]:
         try:
-            members = run_in_parallel(
-                works, workers=None, tick=lambda: job.progress.moved(seen.bytes, None), stop=seen.stop
-            )
+            yield
         except InfrastructureError as error:
             if (count := damaged()) == 0:
                 raise
             what = f"{count} kept layers of {name} were damaged on this machine's disk, and are removed"
             raise InfrastructureError(what, fix="convert again: they are fetched anew; check the disk") from error
-        job.progress.step(f"squashing {name}: {len(fetched)} layers, as a stream")
-        size = sum(member.size for held in members for member in held)
-        again = layers(fetched, _Reading())
-        stream = merged_layers.merged(again, members, mtime=job.added.mtime, made=[config.workdir])
-        return mksquashfs.packed_stream(stream, job, size=size)
+
+    def root(progress: Progress) -> merged_layers.Root:
+        """Every layer that is read for it is compared with the configuration."""
+        known = {each: entries for each in diff_ids if (entries := layer_index.find(each)) is not None}
+        unknown = {each: number for number, each in enumerate(diff_ids) if each not in known}
+        if unknown:
+            fetch(progress, [*unknown.values()])
+            progress.step(f"reading {len(unknown)} layers")
+            seen = _Reading()
+            works = [partial(merged_layers.indexed, layer(each, progress, seen)) for each in unknown.values()]
+            with explained():
+                found = run_in_parallel(
+                    works, workers=None, tick=lambda: progress.moved(seen.bytes, None), stop=seen.stop
+                )
+            for diff_id, entries in zip(unknown, found, strict=True):
+                known[diff_id] = entries
+                layer_index.keep(diff_id, entries)
+        return merged_layers.Root(zip(titles, map(known.__getitem__, diff_ids), strict=True), [config.workdir])
+
+    def stream(root: merged_layers.Root, job: PackJob, only: Set[str] | None = None) -> rootfs.Passed:
+        """Pack the whole root, or what is wanted of it; the bytes of each layer that is read are checked."""
+        plan = root.files(only)
+        fetch(job.progress, [number for number, files in enumerate(plan) if files])
+        what = f"squashing {name}: {len(plan)} layers, as a stream" if only is None else "packing what differs"
+        job.progress.step(what)
+        layers = [layer(number, job.progress, _Reading()) for number in range(len(plan))]
+
+        def blocks() -> Iterator[bytes]:
+            with explained():
+                yield from merged_layers.merged(layers, root, mtime=job.added.mtime, only=only)
+
+        return mksquashfs.packed_stream(blocks(), job, size=root.size if only is None else None)
+
+    def packed(job: PackJob) -> rootfs.Passed:
+        return stream(root(job.progress), job)
+
+    def change(others: Sequence[str], workdir: str, job: PackJob) -> Change | None:
+        kept = [layer_index.find(other) for other in others]
+        if None in kept:
+            return None
+        old = merged_layers.Root(((other, each or ()) for other, each in zip(others, kept, strict=True)), [workdir])
+        new = root(job.progress)
+
+        def pack(names: Mapping[str, bool], job: PackJob) -> rootfs.Passed:
+            held = {name for layer in new.files(names.keys()) for each in layer.values() for name in each}
+            return stream(new, job, rootfs.with_parents({*names, *held}))
+
+        return Change(new.differing(diff_ids, old, others), pack, partial(new.tree, job.added.mtime))
 
     return Source(
         name=name,
@@ -111,6 +151,8 @@ def layered_source(
         origin=names[-1] if names else "",
         names=tuple(dict.fromkeys(names)),
         data_order="layers",
+        layers=tuple(diff_ids),
+        change=change,
     )
 
 
@@ -118,9 +160,10 @@ def from_registry(reference: Reference, wanted: Platform, progress: Progress) ->
     """What a reference stands for in its registry now, for one platform; no layer is fetched yet."""
     registry = Registry(reference, progress.line)
 
-    def fetch(manifest: Manifest, progress: Progress) -> tuple[Opened, ...]:
-        fetched = registry.layers(manifest.layers, progress)
-        return tuple(opener(fetched[layer.digest]) for layer in manifest.layers)
+    def fetch(manifest: Manifest, progress: Progress, places: Sequence[int]) -> tuple[Opened, ...]:
+        wanted = tuple(manifest.layers[place] for place in places)
+        fetched = registry.layers(wanted, progress)
+        return tuple(opener(fetched[layer.digest]) for layer in wanted)
 
     first = reference.digest or registry.resolve(reference.tag)
     return for_platform(
@@ -141,7 +184,7 @@ def for_platform(
     *,
     manifest: Callable[[Descriptor], bytes],
     document: Callable[[Descriptor], bytes],
-    fetch: Callable[[Manifest, Progress], tuple[Opened, ...]],
+    fetch: Callable[[Manifest, Progress, Sequence[int]], tuple[Opened, ...]],
     damaged: Callable[[Manifest], int] = lambda _: 0,
 ) -> Source:
     """From a first manifest or index to the image for a platform; RefusedError: it is not made for it. manifest,

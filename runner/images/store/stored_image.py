@@ -53,6 +53,7 @@ class StoredImage(msgspec.Struct, frozen=True, kw_only=True):
         mtime_ns: the file's modification time when it was last known to be whole; 0 where unknown.
         broken: why a full check failed; empty where none did.
         history: changes by hand, the first one first; empty for an image as it was converted.
+        layers: digests of the layers' archives, lowest first, where the file was made of these.
     """
 
     path: Path
@@ -77,6 +78,7 @@ class StoredImage(msgspec.Struct, frozen=True, kw_only=True):
     mtime_ns: int = 0
     broken: str = ""
     history: tuple[Edit, ...] = ()
+    layers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

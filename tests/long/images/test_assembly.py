@@ -9,6 +9,7 @@ import tarfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 import docker
@@ -19,6 +20,7 @@ from runner.core.errors import InfrastructureError, RefusedError
 from runner.core.files import sha256
 from runner.core.progress import Silent
 from runner.images.conversion import assembly
+from runner.images.conversion.publishing import Conversion
 from runner.images.conversion.squashfs import Options, convert, convert_engine_image, created_at
 from runner.images.packing.mksquashfs import Packing
 from tests.support import random_images
@@ -58,13 +60,21 @@ def test_assembled_is_as_from_scratch(
     seed: int, engine_client: docker.DockerClient, load: Callable[[bytes], Image], tmp_path: Path
 ) -> None:
     tag, heard = f"gpu-runner/test-assembly-{os.getpid()}:{seed}", OfAssemblies()
-    for raw in random_images.archives(seed, tag, 5):
+    archive, packing, blocked = tmp_path / "archive", Packing(block="128K"), "is in the way of the start-up files"
+
+    def of_archive(*, store_dir: Path, assemble: bool = False) -> Conversion:
+        options = Options(store=store_dir.with_suffix(".layers"), packing=packing, assemble=assemble)
+        return convert(f"docker-archive:{archive}", options, heard)
+
+    for raw, way in product(random_images.archives(seed, tag, 5), ("engine", "archive")):
+        archive.write_bytes(raw)
         image = load(raw)
-        packed = partial(convert_engine_image, str(image.id), engine_client, heard, packing=Packing(block="128K"))
+        of_engine = partial(convert_engine_image, str(image.id), engine_client, heard, packing=packing)
+        packed = of_engine if way == "engine" else of_archive
         try:
             made = [packed(store_dir=tmp_path / "scratch").image]
         except (RefusedError, InfrastructureError) as error:  # no container of it starts, as with a file at /etc
-            assert isinstance(error, RefusedError) or "the engine failed" in error.what
+            assert blocked in error.what or "the engine failed" in error.what
             continue
         made.append(packed(store_dir=tmp_path / "assembled", assemble=True).image)
         mounts = [random_images.KERNEL, *[("squashfuse",)] * bool(shutil.which("squashfuse"))]
@@ -77,7 +87,7 @@ def test_assembled_is_as_from_scratch(
         assert [each.sha256 for each in made] == [sha256(each.path) for each in made]
         assert len({(each.entries, str(each.about), each.environment["N"]) for each in made}) == 1
     assert not [line for line in heard.lines if "was not packed" in line or "would not be" in line]
-    print(f"assembled {sum(line.startswith('assembled in ') for line in heard.lines)} of 4")
+    print(f"assembled {sum(line.startswith('assembled in ') for line in heard.lines)} of 8")
 
 
 @pytest.mark.parametrize(

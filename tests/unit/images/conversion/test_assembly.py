@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import os
 import random
 import shutil
 import subprocess
 import tarfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from functools import partial
 from pathlib import Path
@@ -16,13 +17,19 @@ from pathlib import Path
 import pytest
 
 from runner.core.files import sha256
-from runner.core.progress import Silent
+from runner.core.progress import Progress, Silent
 from runner.images.conversion import assembly
+from runner.images.conversion.squashfs import Options, convert, convert_source
 from runner.images.packing import rootfs, squashfs_tables, tree_listing
 from runner.images.packing.mksquashfs import Packing, PackJob, packed_stream
 from runner.images.packing.squashfs_tables import SUPERBLOCK, Squashfs, UnfitError
+from runner.images.sources import blobs, layer_index
+from runner.images.sources.layered import Opened, layered_source
+from runner.images.sources.manifests import Configuration, RootFs
 from runner.images.store.stored_image import StoredImage
-from tests.support.odd_image import EPOCH, Layer
+from tests.support import random_images
+from tests.support.heard import Heard
+from tests.support.odd_image import EPOCH, Layer, content_lines
 
 pytestmark = pytest.mark.skipif(not shutil.which("mksquashfs"), reason="squashfs-tools are not installed")
 
@@ -85,6 +92,58 @@ def test_of_a_damaged_relative_nothing_is_taken(
         relative.path.write_bytes(raw)
         with pytest.raises((UnfitError, OSError)):
             assembly.assembled({}, packed_again, relative, job, tree)
+
+
+@pytest.mark.parametrize("seed", range(1, 5))
+def test_over_layers_archives_it_is_as_from_scratch(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what a layer holds is read once, by whoever has the right to say so."""
+    monkeypatch.setenv("RUNNER_CACHE", str(tmp_path / "cache"))
+    heard, archive = Heard(), tmp_path / "archive"
+    options = partial(Options, packing=Packing(block="128K"))
+    for raw in random_images.archives(seed, "a/b:1", 4):
+        archive.write_bytes(raw)
+        made = [
+            convert(f"docker-archive:{archive}", options(store=tmp_path / name, assemble=name == "assembled"), heard)
+            for name in ("scratch", "assembled")
+        ]
+        # Where the image has no time, mksquashfs gives the root one of its own.
+        scratch, assembled = ({line for line in content_lines(each.image.path) if line[:4] != b"/ D "} for each in made)
+        assert scratch == assembled
+    assert [line[:13] for line in heard.lines] == ["assembled in "] * 3
+
+
+def test_of_layers_that_are_known_only_the_new_one_is_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is known by what is damaged, stands under another layer's name, or is another user's."""
+    monkeypatch.setenv("RUNNER_CACHE", str(tmp_path / "cache"))
+    lower, upper, other = Layer(), Layer(), Layer()
+    lower.file("opt/lower", b"l" * 10_000)
+    upper.file("opt/upper", b"u")
+    other.file("opt/other", b"o")
+    fetched: list[list[int]] = []
+
+    def converted(*layers: Layer) -> StoredImage:
+        raw = [layer.bytes() for layer in layers]
+        diff_ids = tuple(f"sha256:{sha256(each)}" for each in raw)
+
+        def fetch(_: Progress, places: Sequence[int]) -> tuple[Opened, ...]:
+            fetched.append([*places])
+            return tuple(partial(io.BytesIO, raw[at]) for at in places)
+
+        about = Configuration(created="2026-03-04T05:06:07Z", rootfs=RootFs(diff_ids))
+        source = layered_source("a/b:1", f"sha256:{sha256(''.join(diff_ids).encode())}", about, fetch)
+        return convert_source(source, Silent(), store_dir=tmp_path / "store", assemble=True).image
+
+    first, second = converted(lower, upper), converted(lower, other)
+    assert {at for places in fetched[-3:] for at in places} == {1}
+    assert second.converter.endswith("assembled")
+    assert first.layers[0] == second.layers[0]
+    indexes = {each: blobs.find(f"{each}.index") for each in (*first.layers, second.layers[1])}
+    kept = {each: path.read_bytes() for each, path in indexes.items() if path is not None}
+    upper_s = first.layers[1]
+    for damage in (b"", kept[upper_s][:-1], kept[upper_s][:9] + b"x" + kept[upper_s][10:], kept[second.layers[1]]):
+        blobs.keep(f"{upper_s}.index", damage)
+        assert layer_index.find(upper_s) is None
+        assert layer_index.find(first.layers[0]) is not None
 
 
 def test_of_one_that_changes_after_it_was_hashed_nothing_is_taken(
