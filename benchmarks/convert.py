@@ -6,7 +6,7 @@
 The image is made on the engine, the same each time: the project's own image and many small generated files. Every
 pass begins after a sync, with the image's files in the page cache. Ours is the whole of ``convert``: packing,
 verification, checksum, fsync and publication; Enroot's has none of the last four. A pass that fails, or that needed a
-second try, is noted and not counted. "assembled" is ``--assemble`` after a change of the image that the store holds.
+second try, is noted and not counted. "assembled" is after a change of the image that the store holds.
 """
 
 import argparse
@@ -33,7 +33,7 @@ from runner.core.errors import InfrastructureError, RunnerError
 from runner.core.progress import Silent
 from runner.images import engine
 from runner.images.conversion.engine_source import Method
-from runner.images.conversion.squashfs import convert_engine_image
+from runner.images.conversion.squashfs import Options, convert, convert_engine_image
 from runner.images.packing.mksquashfs import Packing
 from runner.images.store import store
 
@@ -143,20 +143,44 @@ def assembled(change: str, base: str, client: docker.DockerClient, passes: Passe
         dockerfile = f"FROM {base}\nLABEL pass={time.monotonic()}\n{'COPY new /opt/new' if files else ''}\n"
         tag = built(client, f"{LABEL}:changed", {"Dockerfile": dockerfile.encode(), **files})
     name, crashes, made = f"assembled, changed: {change}", Crashes(), []
-    convert = partial(
+    of_engine = partial(
         convert_engine_image,
         store_dir=at / ("others" if before != base else "relatives"),
         packing=packing,
         assemble=True,
     )
-    convert(before, client, Silent())
-    passes.time(name, lambda: made.append(convert(tag, client, crashes)))
+    of_engine(before, client, Silent())
+    passes.time(name, lambda: made.append(of_engine(tag, client, crashes)))
     if any(line.startswith("assembled in ") for line in crashes.lines) == whole:
         raise InfrastructureError(f"{name}: it was assembled, or it was not: {crashes.lines}")
     for done in made:
         passes.size[name] = done.image.size_bytes
         if done.made:  # the next change, too, has the image before it as its relative
             store.remove(done.image.path)
+    if not whole:
+        from_archives(name, saved(before, client, at), saved(tag, client, at), passes, packing, at)
+
+
+def from_archives(name: str, before: Path, after: Path, passes: Passes, packing: Packing, at: Path) -> None:
+    """The same of what ``docker save`` wrote, as a registry has it."""
+    options, crashes, made = Options(packing=packing, store=at / "of-archives", assemble=True), Crashes(), []
+    convert(f"docker-archive:{before}", options, Silent())
+    name = name.replace("assembled", "assembled from archives")
+    passes.time(name, lambda: made.append(convert(f"docker-archive:{after}", options, crashes)))
+    if not any(line.startswith("assembled in ") for line in crashes.lines):
+        raise InfrastructureError(f"{name}: it was not assembled: {crashes.lines}")
+    for done in made:
+        passes.size[name] = done.image.size_bytes
+        store.remove(done.image.path)
+
+
+def saved(tag: str, client: docker.DockerClient, at: Path) -> Path:
+    """The engine's archive of an image that is not there yet, or was changed."""
+    path = at / f"{tag.rpartition(':')[2]}.tar"
+    if tag.endswith(":changed") or not path.exists():
+        with path.open("wb") as file:
+            file.writelines(client.api.get_image(tag, chunk_size=1 << 20))
+    return path
 
 
 def ours(tag: str, client: docker.DockerClient, way: Method, passes: Passes, packing: Packing, scratch: Path) -> None:
