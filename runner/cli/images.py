@@ -24,7 +24,7 @@ from runner.core.errors import Exit, RefusedError
 from runner.core.invocation import PROGRAM
 from runner.core.text import age, counted
 from runner.images import reference
-from runner.images.store import image_files, integrity, store
+from runner.images.store import image_files, integrity, owners, store
 from runner.images.store.stored_image import SUFFIXES, BrokenSidecar, StoredImage, form_of
 from runner.jobs import image_usage
 from runner.model.image import facts_of
@@ -66,8 +66,9 @@ def list_images(target: Path, as_json: bool) -> int:
 @JSON
 def show(image: str, target: Path, as_json: bool) -> int:
     """Show all facts about IMAGE. IMAGE is a reference, a digest or a file; says whether it looks intact."""
-    stored = _stored(image, target)[0]
+    stored, whose = _stored_and_strangers(image, target)[0]
     facts: dict[str, Any] = {**msgspec.to_builtins(stored, enc_hook=str), "problem": integrity.problem(stored)}
+    facts["owner"] = whose
     return answer(facts, _fact_lines(facts, stored), as_json=as_json)
 
 
@@ -80,6 +81,8 @@ def _fact_lines(facts: dict[str, Any], stored: StoredImage) -> Iterator[str]:
             yield from (
                 f"  {each.at[:19]} of {each.of}, by {each.tool}: {shlex.join(each.command)}" for each in stored.history
             )
+        elif name == "owner":
+            yield f"{name}: {value}, who alone vouches for what it holds"
         elif isinstance(value, dict):
             yield f"{name}:"
             yield from (
@@ -152,13 +155,15 @@ def verify(image: str | None, target: Path, as_json: bool) -> int:
     again.
     """
     rows = []
-    for stored in _stored(image, target) if image else store.everything(target):
+    everything = ((each, _stranger(each)) for each in ([] if image else store.everything(target)))
+    for stored, whose in _stored_and_strangers(image, target) if image else everything:
         why, name = _full_check(stored)
         if why and not os.path.lexists(stored.path):
             continue  # pruned meanwhile
-        rows.append({"reference": name, "path": str(stored.path), "broken": why})
+        rows.append({"reference": name, "path": str(stored.path), "broken": why, "owner": whose})
         if not as_json:
-            table.show([f"BROKEN {stored.path}: {why}" if why else f"good   {stored.path}"])
+            good = f"as {whose} described it, who alone vouches for what it holds: " if whose else "good   "
+            table.show([f"BROKEN {stored.path}: {why}" if why else f"{good}{stored.path}"])
     broken = [row for row in rows if row["broken"]]
     code = Exit.INFRASTRUCTURE if broken else Exit.GOOD
     what, fix = f"{len(broken)} of {len(rows)} images are damaged", f"`{PROGRAM} convert IMAGE` rebuilds one"
@@ -200,11 +205,6 @@ def prune(
     return answer({"removed": removed, "bytes": size, "needed": needed, "dry_run": dry_run}, lines, as_json=as_json)
 
 
-def _stored(image: str, target: Path) -> tuple[StoredImage, ...]:
-    """As ``_stored_and_strangers``, the images alone."""
-    return tuple(each for each, _ in _stored_and_strangers(image, target))
-
-
 def _stored_and_strangers(image: str, target: Path) -> tuple[tuple[StoredImage, str], ...]:
     """The stored forms of an image: a squashfs, a SIF, or both in this order; for a file, that file; each with the
     stranger who put it or its name there, if one did.
@@ -219,6 +219,16 @@ def _stored_and_strangers(image: str, target: Path) -> tuple[tuple[StoredImage, 
         fix = f"`{PROGRAM} images list` shows what is there; `{PROGRAM} convert {image}` makes it"
         raise RefusedError(f"no image {image} is in the store", where=str(target), fix=fix)
     return stored
+
+
+def _stranger(image: StoredImage | BrokenSidecar) -> str:
+    """As ``store.stranger``; it may be anybody's in a store that a stranger could exchange."""
+    try:
+        if isinstance(image, StoredImage):
+            return store.stranger(image)
+        return owners.stranger(image.path, image.path.parent)
+    except (OSError, RefusedError):
+        return "another user"
 
 
 def _full_check(image: StoredImage | BrokenSidecar) -> tuple[str, str]:
@@ -239,10 +249,11 @@ def _row(listed: image_usage.ListedImage) -> dict[str, Any]:
         except OSError:
             size = 0
         facts: dict[str, Any] = {"reference": "", "digest": "", "format": "", "age_s": None, "runs": []}
+        facts["owner"] = _stranger(image)
         return facts | {"path": str(image.path), "problem": image.why, "size_bytes": size}
     facts = {"reference": image.reference, "digest": image.digest, "format": _format(image.path)}
     facts |= {"path": str(image.path), "problem": listed.problem, "size_bytes": image.size_bytes}
-    return facts | {"age_s": round(listed.age_s), "runs": list(listed.runs)}
+    return facts | {"age_s": round(listed.age_s), "runs": list(listed.runs), "owner": _stranger(image)}
 
 
 def _format(path: Path) -> str:
@@ -256,14 +267,15 @@ def _format(path: Path) -> str:
 
 def _lines(row: dict[str, Any]) -> tuple[str, ...]:
     size = f"{row['size_bytes'] / 1e6:8.0f} MB"
+    whose = f"  of {row['owner']}, who alone vouches for what it holds" if row["owner"] else ""
     if row["age_s"] is None:
-        return row["path"], f"  {size}  UNKNOWN: {row['problem']}"
+        return row["path"], f"  {size}  UNKNOWN: {row['problem']}{whose}"
     digest = row["digest"].removeprefix("sha256:")[:12] or "-"
     runs = row["runs"]
     used = f"{counted(len(runs), 'run')}, last {runs[0]}" if runs else "no runs"
     state = f"  NOT WHOLE: {row['problem']}" if row["problem"] else ""
     return (
         row["reference"],
-        f"  {size}  {row['format']}  {digest}  {age(row['age_s'])} old  {used}{state}",
+        f"  {size}  {row['format']}  {digest}  {age(row['age_s'])} old  {used}{state}{whose}",
         f"  {row['path']}",
     )

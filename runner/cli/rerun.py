@@ -13,6 +13,7 @@ import msgspec
 from runner.cli.job_options import ReferringCommand, given, job_options, recorded
 from runner.cli.options import JSON, answer, by_shell, say
 from runner.cli.submit import run_step, submit, waiting_options
+from runner.core import ownership
 from runner.core.errors import UsageError
 from runner.core.text import instead, plain
 from runner.jobs.differences import Difference, code_differences, plan_differences, run_differences
@@ -48,7 +49,8 @@ def command(run: str, without: tuple[str, ...], **flags: Any) -> int:
     first = find(run)
     first.check_orders()
     changes = given(click.get_current_context())
-    left_out = [_field(option) for option in without]
+    is_strangers = not ownership.is_trusted(first.owner)
+    left_out = [*(["force"] if is_strangers else []), *map(_field, without)]  # who types it, forces
     record = recorded(first)
     request = repeated(record, changes, without=left_out, image=image_of(first.needed_plan()))
     ids = filter(None, (first.run_id, first.ran_in.name))  # which it has, and had
@@ -104,6 +106,7 @@ def _field(option: str) -> str:
         for flag in (name.replace("_", "-"), *each.flags) if flag == name.replace("_", "-") or flag.startswith("--")
     }  # fmt: skip
     fields |= {name.replace("_", "-"): name for name, each in OPTIONS.items() if each.of_scheduler}
+    fields["arguments"] = "arguments"
     wanted = option.lstrip("-")
     if wanted not in fields:
         raise UsageError(f"no option {option!r}", where="--without", fix=instead(wanted, fields, "see --help"))

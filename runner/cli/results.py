@@ -35,7 +35,8 @@ class ImageRow(msgspec.Struct, frozen=True):
 
     Attributes:
         format: such as ``squashfs zstd``, ``SIF``. problem: why it is not whole; empty where it is.
-        runs: ids of your runs that used it, the newest first.
+        runs: ids of your runs that used it, the newest first. owner: who put it into the store, where that is
+            neither you, nor root, nor the store's owner; else empty.
     """
 
     reference: str
@@ -46,12 +47,14 @@ class ImageRow(msgspec.Struct, frozen=True):
     age_s: int | None
     problem: str
     runs: list[str]
+    owner: str
 
 
 class ShownImage(StoredImage, frozen=True, kw_only=True):
-    """A stored image. ``problem``: why it is not whole; empty where it is."""
+    """A stored image. ``problem``: why it is not whole; empty where it is. ``owner``: as in the list, or its name's."""
 
     problem: str
+    owner: str
 
 
 class EditedImage(msgspec.Struct, frozen=True):
@@ -63,11 +66,12 @@ class EditedImage(msgspec.Struct, frozen=True):
 
 
 class VerifiedImage(msgspec.Struct, frozen=True):
-    """An image whose every byte was checked. ``broken``: what is wrong; empty where it is good."""
+    """An image whose every byte was checked. ``broken``: what is wrong; empty where it is good. ``owner``: as shown."""
 
     reference: str
     path: str
     broken: str
+    owner: str
 
 
 class WrittenJob(msgspec.Struct, frozen=True):

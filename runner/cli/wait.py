@@ -216,8 +216,10 @@ def _cancelled(subject: Subject) -> tuple[Cancellation | StudyCancellation, str]
     wait, outcome = f"`{PROGRAM} wait {subject.run_id}`", kept_outcome(subject)
     line = f"job {job_id} is being cancelled; {wait} waits until it has ended"
     if had_ended:
-        verdict = f": {outcome}" if outcome not in ("", "ended") else f"; {wait} prints its verdict"
-        line = f"job {job_id} has already ended{verdict}"
+        verdict = f": {outcome}" if outcome not in ("", "ended", "unknown") else f"; {wait} prints its verdict"
+        is_known = outcome not in ("", "unknown") or subject.marker or subject.ended
+        end = "has already ended" if is_known else "has ended, or its scheduler does not know it as this run's"
+        line = f"job {job_id} {end}{verdict}"
     return Cancellation(subject.run_id, str(subject.path), job_id, had_ended), line
 
 

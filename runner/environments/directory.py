@@ -188,7 +188,9 @@ def check_own(place: Path, fix: str = "name another directory") -> None:
 # A variable with one value, but for those that hold programs in any case; and by whose name it is of data: of another
 # one, such as OPENSSL_CONF or UCX_MODULE_DIR, a program may load code.
 _VARIABLE = re.compile(
-    r"(?!(BASH_ENV|MODULEPATH|PATH|PYTHONPATH|LD_LIBRARY_PATH|LD_PRELOAD)=)[A-Za-z_][A-Za-z0-9_]*=[^\s;&|]*\Z", re.ASCII
+    r"(?!(BASH_ENV|MODULEPATH|PATH|LD_LIBRARY_PATH|LD_PRELOAD|LD_AUDIT|ENV|NCCL_\w+_PLUGIN|PERL5LIB|R_LIBS\w*|IPYTHONDIR"
+    r"|JUPYTER_\w+|PYTHON(?!PYCACHEPREFIX=)\w+)=)[A-Za-z_][A-Za-z0-9_]*=[^\s;&|]*\Z",
+    re.ASCII,
 )
 _OF_DATA = re.compile(
     r"(\w*_)?(CHECKPOINTS?|CKPT|CORPUS|DATA[A-Z]*|LOGS?|MODELS?|OUT(PUTS?)?|RESULTS?|SCRATCH|WEIGHTS?|WORK(DIR)?)(_\w*)?=",
@@ -196,8 +198,7 @@ _OF_DATA = re.compile(
 )
 # One of those in which programs look for code of their own, and which they make.
 _OF_CODE = re.compile(
-    r"(HF_HOME|HF_MODULES_CACHE|KERAS_HOME|TFHUB_CACHE_DIR|TORCH_HOME|TORCH_EXTENSIONS_DIR|TORCHINDUCTOR_CACHE_DIR|TRITON_\w+|NUMBA_CACHE_DIR|PYTHON\w+|LD_AUDIT|ENV|NCCL_\w+_PLUGIN"
-    r"|PERL5LIB|R_LIBS\w*|JUPYTER_\w+|IPYTHONDIR|XDG_\w+)=",
+    r"(HF_HOME|HF_MODULES_CACHE|KERAS_HOME|TFHUB_CACHE_DIR|TORCH_HOME|TORCH_EXTENSIONS_DIR|TORCHINDUCTOR_CACHE_DIR|TRITON_\w+|NUMBA_CACHE_DIR|PYTHONPYCACHEPREFIX|XDG_\w+)=",
     re.ASCII,
 )
 

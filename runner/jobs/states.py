@@ -377,7 +377,7 @@ def cancel_run(run: Run) -> tuple[str, bool]:
     """Cancel the run's job unless it has ended.
 
     Returns:
-        The job's id, and whether it had already ended.
+        The job's id, and whether it had already ended, or is unknown.
 
     Raises:
         RefusedError: the run directory is another user's.

@@ -22,7 +22,7 @@ from runner.planning.environment import OF_USERS
 from runner.planning.launchers import run_by_python
 from runner.planning.placement import parse_host_file, parse_hosts
 from runner.planning.starters import is_python
-from runner.preparation.options import DEFAULT_RECIPE, FIELDS, default_of
+from runner.preparation.options import DEFAULT_RECIPE, FIELDS, OPTIONS, default_of
 from runner.recipes import loader
 
 if TYPE_CHECKING:
@@ -248,8 +248,8 @@ def check_directory(record: RequestRecord, what: str) -> None:
 def check_foreign(request: Request, changes: Mapping[str, Any], first: Run, *, own: bool = False) -> None:
     """Refuse a site's file and an environment of another user's request: to prepare a job runs programs that they name,
     before anything is submitted; and a host file or recipe that is not the user's whose run it is: it could be one that
-    this user alone may read; and, for a program that is not of that request, variables that bring it code of others.
-    ``own``: this user's may be named. Raises RefusedError: he has named them nowhere.
+    this user alone may read; and, for a program that is not of a stranger's request, all that could name files or
+    programs. ``own``: this user's may be named. Raises RefusedError: he has named them nowhere.
     """
     for name in ("site", "env_name"):
         value = getattr(request, name) or ""
@@ -271,15 +271,42 @@ def check_foreign(request: Request, changes: Mapping[str, Any], first: Run, *, o
             if is_own or not first.may_name(place):
                 what = "this is not of the user whose request names it, or the request may be a copy of that user's"
                 raise RefusedError(what, where=f"--{name} {place}", fix=f"--{name} {place}, if you mean it")
-    given = {*paths.CODE} - dict(changes.get("env", ())).keys()
     is_of_request = request.program and not changes.get("arguments")  # which that user chose, too
-    for name, value in () if is_of_request else request.env:
-        for part in paths.split_list(name, value) if value and name in given else ():
-            place = Path(request.directory, part)
-            if whose := ownership.exchangeable_by(place, new=not ownership.may_be_strangers(place), used=True):
-                what = f"this is {whose}, and what is there would run as you"
-                fix = f"--env {name}=... with your own, or --without env; {ownership.way_out(place, whose)}"
-                raise RefusedError(what, where=f"{name}={place}", fix=fix)
+    if "recipe" not in changes and "/" in (request.recipe or ""):
+        is_of_request = True
+    if own or is_of_request or ownership.is_trusted(owner := first.owner):
+        return
+    if recorded := list(_naming(request, changes)):
+        what = "this run is another user's, and its options could bring files or programs of that user to yours"
+        named = " ".join(f"--{option} {value}" if option else f"-- {value}" for option, value in recorded)
+        without = " ".join(dict.fromkeys(f"--without {option or 'arguments'}" for option, _ in recorded))
+        way_out = ownership.way_out(first.path, f"user {owner}'s")
+        fix = f"give these again, as you mean them, or {without}; {way_out}"
+        raise RefusedError(what, where=f"{first.path}: {named}", fix=fix)
+
+
+# Fields that could name files or programs, or directories of a site's; options of the scheduler but for the declared;
+# and what stands in its texts, where it is a path.
+_NAMING = ("env", "mounts", "modules", "options", "image", "scratch", "project", "scheduler_options")
+_LABELS = ("account", "field")
+_DECLARED = {name for name, option in OPTIONS.items() if option.of_scheduler}
+
+
+def _naming(request: Request, changes: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Each such option of a request, and its name or value, that the changes do not give; arguments with no option."""
+    for field in (*_NAMING, *(each for each in _LABELS if "/" in (getattr(request, each) or ""))):
+        name, option = FIELDS[field]
+        key, recorded = option.kind.key, getattr(request, field)
+        if key is None:
+            values = [recorded] if recorded is not None and field not in changes else []
+        else:
+            given = {key(each) for each in changes.get(field, ())}
+            values = [str(key(each)) for each in recorded if key(each) not in given]
+        if field == "scheduler_options":
+            values = [each for each in values if each.replace("-", "_") not in _DECLARED]
+        yield from ((name.replace("_", "-"), value) for value in values)
+    if request.arguments and not changes.get("arguments"):
+        yield "", "..."
 
 
 def repeated(
@@ -290,7 +317,7 @@ def repeated(
     Args:
         changes: fields that the user gives, as ``make_request`` takes them; ``arguments`` replace the recorded ones.
             Relative paths among them mean the directory of the first one.
-        without: fields, and options of the scheduler, that are left out.
+        without: fields, and options of the scheduler, that are left out; ``arguments``: those of a recipe.
         image: that ran, for where no other one or an environment is requested; the same site is kept likewise.
 
     Raises UsageError: the arguments are options, and the recorded request has a program of its own.
@@ -307,8 +334,10 @@ def repeated(
         )
     if "env" in values:
         values["env"] = tuple((name, True if name in first.env_of_shell else value) for name, value in first.env)
-    old, new = first.program or first.arguments, tuple(changes.get("arguments", ()))
-    if first.program and "recipe" not in changes and new and new[0].startswith("-"):
+    program = () if "recipe" in changes else first.program
+    old = program or (() if "arguments" in without else first.program or first.arguments)
+    new = tuple(changes.get("arguments", ()))
+    if program and new and new[0].startswith("-"):
         what = f"{new[0]} is no program"
         fix = f"give the whole program again, as `-- {old[0]} ...`; without it the recorded one is run"
         raise UsageError(what, where="the arguments after --", fix=fix)

@@ -32,6 +32,7 @@ from runner.box.root import location
 from runner.cli import remote
 from runner.cli.batch_script import is_batch_script, run_script
 from runner.cli.importer import command as importer
+from runner.cli.rerun import _field
 from runner.core import files, lock, ownership, paths, process_identity
 from runner.core.errors import Exit
 from runner.core.package_directory import PackageDirectory, PackageFile
@@ -66,7 +67,7 @@ from runner.jobs.image_usage import prune_images
 from runner.jobs.service import check_kernels
 from runner.model.image import INPUTS_LABEL, Environment, ImageFacts, Setup
 from runner.model.job import CodeRecord, CommandLine, JobState, SchedulerRecord, Submitted, Sweep
-from runner.model.request import Request
+from runner.model.request import Mount, Request
 from runner.preparation.choices import pin
 from runner.preparation.environment import prepare_environment
 from runner.preparation.expectation import expectation
@@ -820,22 +821,43 @@ def test_a_strangers_request_names_no_host_file_or_recipe_but_that_users(place: 
         run_as(ALICE, partial(check_foreign, own=True), asked, {}, own)
 
 
-def test_a_strangers_request_brings_a_program_that_is_not_of_it_no_code_of_his(place: Path) -> None:
-    hers, lib, own = Run(owned(place / "run", CAROL)), owned(place / "lib", CAROL), owned(place / "own", ALICE)
-    asked = Request(gpus=1, program=("python3", "x.py"), directory=str(place / "run"))
-    changed = {"arguments": ("python3", f"{own}/x.py")}
-    for value in (f"/usr/lib:{lib}", f"{lib}/not/there", "relative", "/usr/lib:"):
-        of_env = msgspec.structs.replace(asked, env=(("DATA", str(lib)), ("PYTHONPATH", value)))
-        refused = outcome_as(ALICE, check_foreign, of_env, changed, hers)
-        assert f"user {CAROL}'s" in refused.what and refused.where.startswith("PYTHONPATH=/")
-        assert refused.fix.startswith("--env PYTHONPATH=... with your own, or --without env; RUNNER_TRUST=")
-        run_as(ALICE, check_foreign, of_env, changed | {"env": (("PYTHONPATH", value),)}, hers)
-        run_as(ALICE, check_foreign, of_env, {}, hers)  # she has named her program, whatever it imports
-        recipe = msgspec.structs.replace(of_env, program=(), recipe="probe")
-        assert f"user {CAROL}'s" in outcome_as(ALICE, check_foreign, recipe, {}, hers).what
-    for harmless in (f"{own}:/usr/lib", "/usr/not/there", "", None):
-        of_env = msgspec.structs.replace(asked, env=(("DATA", str(lib)), ("PYTHONPATH", harmless)))
-        run_as(ALICE, check_foreign, of_env, changed, hers)
+def test_a_strangers_request_brings_a_program_that_is_not_of_it_no_code_of_his(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hers, own = (Run(owned(place / name, owner)) for name, owner in (("run", CAROL), ("own", ALICE)))
+    asked = Request(gpus=1, nodes=1, program=("python3", "x.py"), directory=str(hers.path), account="team", queue="q")
+    changed = {"arguments": ("python3", f"{place}/own/x.py")}
+    ways: dict[str, tuple[Any, str, Any, str]] = {
+        "env": ((("PYTHONPLATLIBDIR", "../home/carol"), ("B", None)), "--env PYTHONPLATLIBDIR --env B", 0, "env"),
+        "mounts": ((Mount("/home/carol/p", "/usr/lib/python3"),), "--mount /usr/lib/python3", 0, "mount"),
+        "modules": (("/home/carol/m",), "--module /home/carol/m", 0, "module"),
+        "options": ((("checkpoint", "/home/alice/.bashrc"),), "--set checkpoint", 0, "set"),
+        "scheduler_options": ((("mem", "1"), ("export", "A=1")), "--scheduler-option export", 1, "scheduler-option"),
+        "image": ("/home/carol/x.sif", "--image /home/carol/x.sif", None, "image"),
+        "scratch": ("/home/carol", "--scratch /home/carol", None, "scratch"),
+        "project": ("carols", "--project carols", None, "project"),
+        "field": ("a/../b", "--field a/../b", None, "field"),
+    }
+    run_as(ALICE, check_foreign, asked, changed, hers)
+    for field, (value, named, first, option) in ways.items():
+        for request in (given := msgspec.structs.replace(asked, **{field: value}), replace_program(given)):
+            refused = outcome_as(ALICE, check_foreign, request, changed if request.program else {}, hers)
+            assert (refused.where, "another user's" in refused.what) == (f"{hers.path}: {named}", True)
+            assert f"or --without {option}; RUNNER_TRUST={CAROL}, if you trust" in refused.fix
+            assert _field(option) == field
+            again = {field: value if first is None else value[first:]}
+            run_as(ALICE, check_foreign, request, again | (changed if request.program else {}), hers)
+        run_as(ALICE, check_foreign, given, {}, hers)  # she has named his program, whatever it imports
+        run_as(ALICE, check_foreign, given, changed, own)
+    recipe = msgspec.structs.replace(asked, program=(), recipe="probe", arguments=("--out", "/home/alice/x"))
+    refused = outcome_as(ALICE, check_foreign, recipe, {}, hers)
+    assert refused.where.endswith(": -- ...") and "--without arguments;" in refused.fix
+    monkeypatch.setenv("RUNNER_TRUST", str(CAROL))
+    run_as(ALICE, check_foreign, recipe, {}, hers)
+
+
+def replace_program(request: Request) -> Request:
+    return msgspec.structs.replace(request, program=(), recipe="probe")
 
 
 def test_a_strangers_link_is_no_batch_script(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1552,6 +1574,10 @@ def test_what_a_site_sources_is_no_strangers(place: Path, monkeypatch: pytest.Mo
             what = outcome_as(ALICE, environments.check_setup, Setup(), [["export", variable]]).what
             assert "what is there runs as you" in what, "where each user has a directory, or all may write"
     (place / "link").symlink_to(shared / "not yet")
+    for name in ("PYTHONPATH", "JUPYTER_PATH", "IPYTHONDIR", "PERL5LIB", "R_LIBS_USER", "NCCL_NET_PLUGIN", "ENV"):
+        outcome = outcome_as(ALICE, environments.check_setup, Setup(), [["export", f"{name}={shared}/later"]])
+        assert "may be another" in outcome.what, name
+        run_as(ALICE, environments.check_setup, Setup(), [["export", f"{name}={shared}/conda-{ALICE}"]])
     for later in (shared / "not yet", place / "link", hers):  # which all may make, or move away
         assert "may be another" in outcome_as(ALICE, environments.check_setup, Setup(conda=str(later))).what
     for name in ("CACHE", "STATE"):

@@ -36,6 +36,7 @@ from runner.recipes.loader import read_recipe
 from runner.sites.loader import read_site
 from tests.support.commands import Call
 from tests.support.documents import result
+from tests.support.users import AS_ROOT, CAROL
 
 pytestmark = pytest.mark.skipif(not shutil.which("mksquashfs"), reason="squashfs-tools are not installed")
 
@@ -113,10 +114,21 @@ def test_show_prints_the_provenance_and_the_operations_of_horovod(images: list[S
     assert call("images", "show", "a:1").out.endswith(wanted)
 
 
+@AS_ROOT
+def test_an_image_of_another_user_is_shown_as_such(images: list[StoredImage], call: Call) -> None:
+    os.chown(images[0].path, CAROL, CAROL)
+    for verb in (["list"], ["verify"], ["show", "a:1"], ["verify", "a:1"]):
+        rows = json_of(call, *verb)
+        of_user = {each["reference"]: each["owner"] for each in ([rows] if isinstance(rows, dict) else rows)}
+        assert of_user.pop("a:1") == f"user {CAROL}" and not any(of_user.values())
+        lines = [line for line in call("images", *verb).out.splitlines() if "who alone vouches" in line]
+        assert len(lines) == 1 and f"user {CAROL}" in lines[0] and "good" not in lines[0]
+
+
 def test_what_verify_finds_is_refused_by_submit(images: list[StoredImage], call: Call, tmp_path: Path) -> None:
     submit = ["submit", "--site", "box", "--gpus", "2", "--recipe", "probe", "--dry-run", "--image"]
     assert json_of(call, "verify") == [
-        {"reference": image.reference, "path": str(image.path), "broken": ""} for image in images
+        {"reference": image.reference, "path": str(image.path), "broken": "", "owner": ""} for image in images
     ]
     assert run([*submit, "b:1"]) == 0
     times = images[1].path.stat()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import stat
 import sys
@@ -20,6 +21,7 @@ from tests.support import documents
 from tests.support.commands import Call
 from tests.support.plans import PLAN
 from tests.support.repositories import git, repository
+from tests.support.users import AS_ROOT, CAROL
 
 ODD = "a b$q'\"ü\n.py"
 PROGRAM = "import os, pathlib, sys\npathlib.Path(os.environ['RUNNER_RUN_DIR'], 'args').write_text(repr(sys.argv[1:]))\n"
@@ -125,6 +127,20 @@ def test_of_a_run_that_was_renamed_too_strangers_are_refused(
     renamed = directory.rename(directory.with_name("paper"))
     monkeypatch.setattr(ownership, "exchangeable_by", lambda path, **_: "a stranger's" if path.name == ODD else "")
     assert "a stranger's, since" in call("rerun", str(renamed), "--dry-run", code=Exit.REFUSED)[1]
+
+
+@AS_ROOT
+def test_a_strangers_force_is_not_repeated_and_arguments_can_be_left_out(project: Path, call: Call) -> None:
+    call("submit", *LOCAL, "--wait", "--force", "program-not-startable", "--", "./none", code=Exit.PROGRAM_FAILED)
+    directory = Path(str(facts(call)["directory"]))
+    call("rerun", str(directory), "--dry-run")
+    for each in (directory, *directory.rglob("*")):
+        os.chown(each, CAROL, CAROL, follow_symlinks=False)
+    assert "--force program-not-startable" in call("rerun", str(directory), "--dry-run", code=Exit.REFUSED)[1]
+    call("rerun", str(directory), "--dry-run", "--force", "program-not-startable")
+    whole = call("rerun", str(directory), "--dry-run", "--recipe", "probe", code=Exit.REFUSED)[1]
+    assert "-- ..." in whole and "--without arguments; RUNNER_TRUST=" in whole
+    call("rerun", str(directory), "--dry-run", "--recipe", "probe", "--without", "arguments")
 
 
 def test_what_cannot_be_repeated_is_refused_with_the_reason(project: Path, call: Call) -> None:

@@ -37,6 +37,7 @@ from tests.support.commands import Call
 from tests.support.documents import result
 from tests.support.evidence import start as rank_start
 from tests.support.plans import PLAN
+from tests.support.shell_files import stand_in
 from tests.support.terminals import Terminal
 from tests.support.users import ALICE, AS_ROOT
 
@@ -95,6 +96,20 @@ def test_a_job_that_was_cancelled_before_it_started_has_no_log(start: Start, cal
     assert "error: no log: cancelled before it started\n" in call("logs", run.run_id, code=Exit.USAGE).err
     assert "verdict: cancelled\n  ! the job was cancelled by " in call("status", run.run_id).out
     assert runner(["wait", run.run_id]) == Exit.PROGRAM_FAILED
+
+
+def test_of_a_job_that_its_scheduler_does_not_know_no_end_is_reported(call: Call, tmp_path: Path) -> None:
+    for name, body in (("squeue", ""), ("sacct", ""), ("scontrol", "echo Invalid job id specified >&2; exit 1")):
+        stand_in(tmp_path, name, body)
+    run = creation.create(tmp_path / "runs", "train-4", time.time())
+    run.write("plan.json", PLAN)
+    files.write_private(run.path / SCRIPT, "#!/bin/bash\n")
+    run.write("job.json", Submitted("slurm", "7", str(tmp_path), "0", time.time()))
+    assert call("cancel", run.run_id).out.startswith(
+        "job 7 has ended, or its scheduler does not know it as this run's; "
+    )
+    run.write("exit.json", ExitMarker("7", 0, time.time()))
+    assert call("cancel", run.run_id).out.startswith("job 7 has already ended; ")
 
 
 @AS_ROOT
