@@ -72,7 +72,7 @@ def layered_source(
         names: all digests that stand for it: of the index that led to it, and at last of the manifest.
         damaged: checks kept layers; returns how many were damaged since they were fetched, which it removes.
     """
-    config = (configuration.config or manifests.StartUp()).of_container
+    config = (configuration.config or manifests.StartUp()).of_container(name)
 
     def layers(fetched: tuple[Opened, ...], seen: _Reading) -> list[Layer]:
         diff_ids = configuration.rootfs.diff_ids
