@@ -85,11 +85,11 @@ def listen(address: str, port: int) -> socket.socket:
 
 
 def most_held_bytes(size: int) -> int:
-    """How much is held at once for a world of ``size`` ranks: one mesh, and 64 MB for heads, host names and bodies that
-    come twice. Gloo needs the square: every rank puts an address of 136 bytes for each other one. It needs no second
-    mesh: a rank deletes its value before it puts that of its next scope (common/gloo/gloo_context.cc: Rendezvous).
+    """How much is held at once for a world of ``size`` ranks: one mesh, with a quarter for heads and host names, and
+    64 MB at least. Gloo needs the square: every rank puts an address of 136 bytes for each other one. It needs no
+    second mesh: a rank deletes its value before it puts that of its next scope (common/gloo/gloo_context.cc).
     """
-    return (64 << 20) + 136 * size * size
+    return max(64 << 20, 170 * size * size)
 
 
 class _Connection:
