@@ -1,5 +1,6 @@
 """Small HTTP servers of a test's own on loopback: each answers as a test wants, and keeps its requests."""
 
+import socket
 import ssl
 import subprocess
 import threading
@@ -28,13 +29,14 @@ class Received:
 
 @dataclass(frozen=True)
 class Answer:
-    """What is answered; ``slow_s``: seconds after each ``piece`` bytes of the body."""
+    """What is answered; seconds after each ``piece`` bytes of the body, and after each header."""
 
     code: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
     slow_s: float = 0
     piece: int = 1_000_000
+    slow_head_s: float = 0
 
 
 @dataclass
@@ -46,8 +48,10 @@ class Server:
 
 
 @contextmanager
-def serving(answer: Callable[[Received], Answer], certificate: Path | None = None) -> Iterator[Server]:
-    """A server on 127.0.0.1; with TLS where it has a ``certificate``, a file with its key."""
+def serving(
+    answer: Callable[[Received], Answer], certificate: Path | None = None, address: str = "127.0.0.1"
+) -> Iterator[Server]:
+    """A server on this address; with TLS where it has a ``certificate``, a file with its key."""
     server = Server(0)
 
     class Handler(BaseHTTPRequestHandler):
@@ -61,6 +65,9 @@ def serving(answer: Callable[[Received], Answer], certificate: Path | None = Non
             self.send_response(given.code)
             for name, value in ({"Content-Length": str(len(given.body))} | dict(given.headers)).items():
                 self.send_header(name, value)
+                if given.slow_head_s:
+                    self.flush_headers()
+                    time.sleep(given.slow_head_s)
             self.end_headers()
             for start in range(0, 0 if self.command == "HEAD" else len(given.body), given.piece):
                 self.wfile.write(given.body[start : start + given.piece])
@@ -69,10 +76,12 @@ def serving(answer: Callable[[Received], Answer], certificate: Path | None = Non
         do_HEAD = do_POST = do_PUT = do_GET
 
     class Quiet(ThreadingHTTPServer):
+        address_family = socket.AF_INET6 if ":" in address else socket.AF_INET
+
         def handle_error(self, request: object, client_address: object) -> None:
             """A client that hung up, or spoke plain HTTP to TLS."""
 
-    listener = Quiet(("127.0.0.1", 0), Handler)
+    listener = Quiet((address, 0), Handler)
     if certificate is not None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificate)

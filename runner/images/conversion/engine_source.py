@@ -59,7 +59,7 @@ def engine_image(
         digest=str(known.id),
         created=str(known.attrs.get("Created") or ""),
         architecture=str(known.attrs.get("Architecture") or ""),
-        config=msgspec.convert(known.attrs.get("Config") or {}, StartUp).of_container,
+        config=msgspec.convert(known.attrs.get("Config") or {}, StartUp).of_container(name),
         packed=partial(packed, method),
         otherwise=partial(packed, "stream") if method == "auto" else None,
     )

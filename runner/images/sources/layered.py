@@ -11,8 +11,8 @@ import io
 import re
 import threading
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import IO, cast
@@ -73,15 +73,17 @@ def layered_source(
         names: all digests that stand for it: of the index that led to it, and at last of the manifest.
         damaged: checks kept layers; returns how many were damaged since they were fetched, which it removes.
     """
-    config = (configuration.config or manifests.StartUp()).of_container
+    config = (configuration.config or manifests.StartUp()).of_container(name)
     diff_ids = configuration.rootfs.diff_ids
     titles = [f"layer {diff_id.removeprefix('sha256:')[:12]} of {name}" for diff_id in diff_ids]
+    fetched: dict[int, Opened] = {}
 
-    def layer(number: int, progress: Progress, seen: _Reading) -> Layer:
-        def opened() -> AbstractContextManager[IO[bytes]]:
-            return _unpacked(fetch(progress, [number])[0], seen)
+    def get(progress: Progress, places: Iterable[int]) -> None:
+        if missing := [place for place in places if place not in fetched]:
+            fetched.update(zip(missing, fetch(progress, missing), strict=True))
 
-        return Layer(titles[number], opened, diff_ids[number])
+    def layer(number: int, seen: _Reading) -> Layer:
+        return Layer(titles[number], lambda: _unpacked(fetched[number], seen), diff_ids[number])
 
     @contextmanager
     def explained() -> Iterator[None]:
@@ -90,6 +92,7 @@ def layered_source(
         except InfrastructureError as error:
             if (count := damaged()) == 0:
                 raise
+            fetched.clear()
             what = f"{count} kept layers of {name} were damaged on this machine's disk, and are removed"
             raise InfrastructureError(what, fix="convert again: they are fetched anew; check the disk") from error
 
@@ -98,10 +101,10 @@ def layered_source(
         known = {each: entries for each in diff_ids if (entries := layer_index.find(each)) is not None}
         unknown = {each: number for number, each in enumerate(diff_ids) if each not in known}
         if unknown:
-            fetch(progress, [*unknown.values()])
+            get(progress, unknown.values())
             progress.step(f"reading {len(unknown)} layers")
             seen = _Reading()
-            works = [partial(merged_layers.indexed, layer(each, progress, seen)) for each in unknown.values()]
+            works = [partial(merged_layers.indexed, layer(each, seen)) for each in unknown.values()]
             with explained():
                 found = run_in_parallel(
                     works, workers=None, tick=lambda: progress.moved(seen.bytes, None), stop=seen.stop
@@ -114,10 +117,10 @@ def layered_source(
     def stream(root: merged_layers.Root, job: PackJob, only: Set[str] | None = None) -> rootfs.Passed:
         """Pack the whole root, or what is wanted of it; the bytes of each layer that is read are checked."""
         plan = root.files(only)
-        fetch(job.progress, [number for number, files in enumerate(plan) if files])
+        get(job.progress, (number for number, files in enumerate(plan) if files))
         what = f"squashing {name}: {len(plan)} layers, as a stream" if only is None else "packing what differs"
         job.progress.step(what)
-        layers = [layer(number, job.progress, _Reading()) for number in range(len(plan))]
+        layers = [layer(number, _Reading()) for number in range(len(plan))]
 
         def blocks() -> Iterator[bytes]:
             with explained():

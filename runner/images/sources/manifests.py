@@ -37,6 +37,9 @@ _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "i686"
 # Architecture -> the variant that an empty one means, as containerd has it (platforms, database.go: normalizeArch).
 _FIRST_VARIANTS = {"amd64": "v1", "arm64": "v8", "arm": "v7"}
 _VARIANT = re.compile(r"v?([0-9]{1,3})(?:\.([0-9]{1,3}))?")
+# Bytes. Linux starts no program with a longer string (execve(2)), nor with more than some 2 MB of strings and pointers:
+# half is left to the job.
+_LARGEST_VARIABLE, _MOST_VARIABLES = 128 << 10, 1 << 20
 _ATTESTATION = "vnd.docker.reference.type"  # BuildKit's annotation of what describes an image and is none
 
 
@@ -128,9 +131,18 @@ class StartUp(msgspec.Struct, frozen=True, rename="pascal"):
     labels: Mapping[str, str] | None = None
     volumes: Mapping[str, Any] | None = None
 
-    @property
-    def of_container(self) -> rootfs.Config:
-        """The same as the store keeps it; labels and volumes in the order in which an engine gives them."""
+    def of_container(self, where: str) -> rootfs.Config:
+        """The same as the store keeps it; labels and volumes in the order in which an engine gives them. RefusedError:
+        no program starts with variables of that size.
+        """
+        sizes = [len(line.encode("utf-8", "surrogatepass")) + 1 for line in self.env or ()]
+        if max(sizes, default=0) > _LARGEST_VARIABLE or sum(sizes) + 8 * len(sizes) > _MOST_VARIABLES:
+            raise RefusedError(
+                f"the image has {len(sizes)} variables of {sum(sizes)} bytes, the largest of {max(sizes)}: no program"
+                f" starts with more than {_LARGEST_VARIABLE} bytes in one, or about {_MOST_VARIABLES} in all",
+                where=where,
+                fix="set fewer or shorter variables (ENV) in the image; what is long belongs in a file",
+            )
         return rootfs.Config(
             environment=dict(line.partition("=")[::2] for line in self.env or ()),
             workdir=self.working_dir or "",

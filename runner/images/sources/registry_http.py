@@ -8,14 +8,18 @@ a redirect.
 from __future__ import annotations
 
 import base64
+import http.client
+import io
 import json
 import re
+import socket
 import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
+from functools import partial
 from http import HTTPStatus
 from http.cookiejar import DefaultCookiePolicy
 from typing import Any
@@ -313,19 +317,7 @@ def short_json(response: requests.Response) -> Any:
 
 def pieces(response: requests.Response, *, decoded: bool = False) -> Iterator[bytes]:
     """The body of an answer that was requested as a stream, as it arrives. InfrastructureError: that is too slow."""
-    waited_s, count = 0.0, 0
-    while True:
-        began = time.monotonic()
-        piece = response.raw.read1(_PIECE, decode_content=decoded)
-        waited_s += time.monotonic() - began
-        if not piece:
-            return
-        count += len(piece)
-        if waited_s > _LEAST_S and count < LEAST_BYTES:
-            what = f"{urlsplit(response.url).netloc} has sent {count} bytes in {waited_s:.0f} s, which is too slow"
-            raise InfrastructureError(what, fix="try again later: what has arrived is kept")
-        if waited_s > _LEAST_S:
-            waited_s, count = 0.0, 0
+    while piece := response.raw.read1(_PIECE, decode_content=decoded):
         yield piece
 
 
@@ -374,6 +366,7 @@ class _Session(requests.Session):
 
     def __init__(self) -> None:
         super().__init__()
+        self.mount("https://", _Adapter())
         self.mount("http://", _OwnPorts())
 
     def get_redirect_target(self, resp: requests.Response) -> str | None:
@@ -390,7 +383,50 @@ class _Session(requests.Session):
             prepared_request.headers.pop("Authorization", None)
 
 
-class _OwnPorts(requests.adapters.HTTPAdapter):
+class _Adapter(requests.adapters.HTTPAdapter):
+    """Waits for no answer that comes too slowly, be it the head, the body or what frames that."""
+
+    def get_connection_with_tls_context(self, request: requests.PreparedRequest, *args: Any, **how: Any) -> Any:
+        """Connections for a request, as the base class has them, but for what reads their answers."""
+        pool: Any = super().get_connection_with_tls_context(request, *args, **how)
+        answer = staticmethod(partial(_Answer, urlsplit(request.url or "").netloc))
+        pool.ConnectionCls = type("Connection", (type(pool).ConnectionCls,), {"response_class": answer})
+        return pool
+
+
+class _Answer(http.client.HTTPResponse):
+    def __init__(self, netloc: str, sock: socket.socket, *args: Any, **how: Any) -> None:
+        super().__init__(sock, *args, **how)
+        self.fp = io.BufferedReader(_Arriving(netloc, self.fp.detach()))
+
+
+class _Arriving(io.RawIOBase):
+    """The bytes of one answer as they arrive. InfrastructureError: that is too slow."""
+
+    def __init__(self, netloc: str, raw: io.RawIOBase) -> None:
+        self._netloc, self._raw = netloc, raw
+        self._waited_s, self._count = 0.0, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        began = time.monotonic()
+        count = self._raw.readinto(buffer) or 0
+        self._waited_s, self._count = self._waited_s + time.monotonic() - began, self._count + count
+        if self._waited_s > _LEAST_S and count:
+            if self._count < LEAST_BYTES:
+                what = f"{self._netloc} has sent {self._count} bytes in {self._waited_s:.0f} s, which is too slow"
+                raise InfrastructureError(what, fix="try again later: what has arrived is kept")
+            self._waited_s, self._count = 0.0, 0
+        return count
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+class _OwnPorts(_Adapter):
     """At this machine it connects to the address at which a trusted user listens."""
 
     def build_connection_pool_key_attributes(self, request: requests.PreparedRequest, *args: Any) -> Any:

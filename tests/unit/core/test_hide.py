@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from gpu_runner_inside.launcher.environment import recorded
+from gpu_runner_inside.launcher.environment import _SECRET_NAME, recorded
 
 from runner.cli import run
 from runner.core.errors import Exit
@@ -100,6 +100,8 @@ def test_variables_that_a_job_does_not_record_are_hidden_elsewhere_too() -> None
              "A_COOKIE", "AWS_CREDENTIALS", "TLS_PRIVATE_KEY", "CLIENT_SECRET", "PASSPHRASE")  # fmt: skip
     assert all(is_secret(name, "planted") for name in names)
     assert not recorded({f"NCCL_{name}": "planted" for name in names})
+    ordinary = {"cert", "cred", "key", "login", "private", "session"}  # in most names of variables no secret
+    assert {word for word in _SECRET_NAME.pattern.split("|") if not is_secret(f"A_{word}", "planted")} == ordinary
     others = ("PWD", "OLDPWD", "PATH", "TOKENIZERS_PARALLELISM", "NCCL_DEBUG", "AUTHOR", "PAD_TOKEN")
     assert not any(is_secret(name, "planted") for name in others)
     assert [is_secret("MAX_TOKENS", value) for value in ("131072", "1e6", "4k", "planted")] == [False] * 3 + [True]

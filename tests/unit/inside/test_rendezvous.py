@@ -41,7 +41,13 @@ def test_a_get_waits_for_the_put_and_no_longer_than_it_may(store: rendezvous.Sto
     assert store.get("global", "none", 0.1) is None
 
 
-def test_no_more_is_held_than_a_few_meshes_take(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("size", "most_mb"), [(1, 68), (16, 68), (512, 68), (4096, 2900)])
+def test_no_more_may_be_held_than_one_mesh_takes_or_64_mb(size: int, most_mb: int) -> None:
+    mesh = size * (size - 1) * 136
+    assert max(mesh + 1000 * size, 64 << 20) <= rendezvous_server.most_held_bytes(size) < most_mb * 1_000_000
+
+
+def test_no_more_is_held_than_that(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else one rank fills the memory of a node. What is replaced, taken away or cut off counts no more."""
     monkeypatch.setattr(rendezvous_server, "most_held_bytes", lambda _size: 100_000)
     with served() as (_server, store):

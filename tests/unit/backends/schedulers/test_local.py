@@ -81,7 +81,10 @@ def test_a_process_that_works_elsewhere_is_no_job_of_the_run(run: Path, tmp_path
         Local().cancel(job)
 
 
-def test_a_process_that_the_user_has_in_a_run_directory_is_no_script_of_it(run: Path) -> None:
+@pytest.mark.parametrize("has_output", [False, True])
+def test_a_process_that_the_user_has_in_a_run_directory_is_no_script_of_it(run: Path, has_output: bool) -> None:
+    if has_output:
+        (run / "logs/batch.out").touch()
     with subprocess.Popen(("sleep", "60"), cwd=run, start_new_session=True) as shell:
         entry = process_identity.entry(shell.pid)
         assert entry is not None

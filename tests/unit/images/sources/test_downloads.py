@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
@@ -101,17 +102,54 @@ def test_a_registry_that_sends_next_to_nothing_is_not_waited_for(
     assert [path.suffix for path in blobs.directory().iterdir() if path.stat().st_size] == [".partial"]
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Answer(headers={f"X-{number}": "x" for number in range(90)}, slow_head_s=0.02),
+        replace(DRIP, code=307, headers={"Location": "/"}, slow_s=0.02),
+        replace(DRIP, headers={"Transfer-Encoding": "chunked"}, body=b"1;" + b"x" * 1000, slow_s=0.02),
+    ],
+    ids=["head", "redirect", "chunk"],
+)
+def test_nothing_else_of_an_answer_is_waited_for_without_end(answer: Answer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry_http, "_LEAST_S", 0.5)
+    says = "127.0.0.1:[0-9]+ has sent [0-9]+ bytes in [01] s, which is too slow"
+    with serving(partial(image, layer=lambda _: answer)) as server, pytest.raises(InfrastructureError, match=says):
+        fetch(f"127.0.0.1:{server.port}")
+
+
 def test_a_registrys_cookie_goes_to_no_other_port() -> None:
     """Cookies know no ports, and on a login node each may be another user's."""
-    with serving(lambda _: Answer(body=LAYER)) as other:
+    with serving(lambda request: Answer(body=b'{"token": "t"}' if "/token" in request.path else LAYER)) as other:
+        place = f"http://127.0.0.1:{other.port}"
 
-        def redirect(request: Received) -> Answer:
-            target = f"http://127.0.0.1:{other.port}{request.path}"
-            return Answer(307, {"Location": target, "Set-Cookie": "session=secret; Path=/"})
+        def answer(request: Received) -> Answer:
+            cookie = {"Set-Cookie": "session=secret; Path=/"}
+            if "Authorization" in request.headers:
+                return Answer(307, {"Location": place + request.path, **cookie})
+            return Answer(401, {"WWW-Authenticate": f'Bearer realm="{place}/token"', **cookie})
 
-        with serving(partial(image, layer=redirect)) as server:
+        with serving(answer) as server:
             assert fetch(f"127.0.0.1:{server.port}") == LAYER
-    assert [request.headers.get("Cookie") for request in other.received] == [None]
+    assert [request.headers.get("Cookie") for request in other.received] == [None, None]
+
+
+def test_a_registry_at_an_address_of_version_6() -> None:
+    try:
+        with serving(partial(image, layer=lambda _: Answer(body=LAYER)), address="::1") as server:
+            assert fetch(f"[::1]:{server.port}") == LAYER
+    except OSError as error:
+        if error.errno != errno.EADDRNOTAVAIL:
+            raise
+        pytest.skip("this machine has no ::1")
+
+
+def test_a_token_service_that_speaks_no_tls_is_explained() -> None:
+    with serving(lambda _: Answer()) as plain:
+        challenge = {"WWW-Authenticate": f'Bearer realm="https://127.0.0.1:{plain.port}/token"'}
+        says = rf"127.0.0.1:{plain.port} cannot be reached: TLS failed \([a-z ]+\)"
+        with serving(lambda _: Answer(401, challenge)) as server, pytest.raises(InfrastructureError, match=says):
+            fetch(f"127.0.0.1:{server.port}")
 
 
 @pytest.mark.parametrize(

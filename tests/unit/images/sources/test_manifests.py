@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import tarfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -61,6 +62,25 @@ def test_a_configuration_must_be_that_of_the_layers() -> None:
             manifests.configuration(document, layers, AMD64, "x")
     with pytest.raises(InfrastructureError, match="not a valid image document"):
         manifests.configuration(b'{"x":' * 100_000, 1, AMD64, "x")
+
+
+@pytest.mark.parametrize(
+    ("env", "taken"),
+    [
+        ((f"A={'x' * 131_069}", "B=1"), True),
+        ((f"A={'ü' * 65_535}",), False),
+        (("A=" + "x" * 100_000,) * 11, False),
+        (tuple(f"A{number}=1" for number in range(100_000)), False),
+    ],
+)
+def test_no_image_brings_more_variables_than_a_program_starts_with(env: tuple[str, ...], taken: bool) -> None:
+    if taken:
+        assert len(manifests.StartUp(env).of_container("x").environment) == len(env)
+        subprocess.run(("true",), env=dict(line.split("=") for line in env), check=True)
+        return
+    with pytest.raises(RefusedError, match=f"the image has {len(env)} variables of [0-9]+ bytes") as caught:
+        manifests.StartUp(env).of_container("x")
+    assert caught.value.where == "x" and "(ENV)" in caught.value.fix
 
 
 def test_platforms_are_written_as_go_does() -> None:

@@ -85,10 +85,11 @@ def listen(address: str, port: int) -> socket.socket:
 
 
 def most_held_bytes(size: int) -> int:
-    """How much is held at once for a world of ``size`` ranks: four meshes, for each of which every rank puts an address
-    of 136 bytes for each other one, and 64 MB at least.
+    """How much is held at once for a world of ``size`` ranks: one mesh, with a quarter for heads and host names, and
+    64 MB at least. Gloo needs the square: every rank puts an address of 136 bytes for each other one. It needs no
+    second mesh: a rank deletes its value before it puts that of its next scope (common/gloo/gloo_context.cc).
     """
-    return max(64 << 20, 4 * 136 * size * size)
+    return max(64 << 20, 170 * size * size)
 
 
 class _Connection:
