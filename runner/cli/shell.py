@@ -221,7 +221,11 @@ def _attach(run: Run, program: Sequence[str], rank: int) -> int:
 
 @contextmanager
 def _attached(run: Run) -> Iterator[None]:
-    """Says to the job's program, for the length of a ``with`` block, that a terminal is attached."""
+    """Says to the job's program, for the length of a ``with`` block, that a terminal is attached; to the user, if
+    the job ends meanwhile, as by its time limit.
+    """
+    from runner.model.records import ExitRecord
+
     ended = Event()
 
     def touch() -> None:
@@ -231,6 +235,9 @@ def _attached(run: Run) -> Iterator[None]:
                 os.close(os.open(run.path / _ATTACHED, through_no_link, 0o600))
                 os.utime(run.path / _ATTACHED, follow_symlinks=False)
             if ended.wait(_EVERY_S):
+                return
+            if run.records.record(0, "exit", ExitRecord) is not None:
+                say("the job has ended")
                 return
 
     thread = Thread(target=touch, daemon=True)

@@ -67,7 +67,13 @@ def make_request(values: Mapping[str, Any], directory: Path | None = None, *, st
 
 
 def _with_absolute_paths(request: Request, below: Path) -> Request:
-    """The request with paths that mean the same everywhere; names of sites, recipes, images and environments stay."""
+    """The request with paths that mean the same everywhere; names of sites, recipes, images and environments stay.
+    Raises UsageError: one has a NUL, as only a damaged record, or Python, can have it.
+    """
+    names = (request.runs, request.site, request.recipe, request.image, request.env_name, request.hostfile)
+    for name in (*names, *(each.source for each in request.mounts)):
+        if name and "\0" in name:
+            raise UsageError("no path has a NUL character", where=repr(name), fix="give another path")
 
     def absolute(text: str) -> str:
         with suppress(RuntimeError):  # no such user: reported where the path is used

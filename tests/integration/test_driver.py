@@ -145,9 +145,9 @@ def test_where_only_horovods_name_is_missing_the_program_finds_it_by_a_link_unti
     assert code == 0, err
     assert "note: libcuda.so.1 is here, but not libcuda.so, the name by which Horovod opens it" in err
     path, opened = out.splitlines()
-    assert path.startswith(f"{node.libraries}:{node.tmp}/gpu-runner-cache-")
+    assert path.startswith(f"{node.libraries}:{node.tmp}/gpu-runner-")
     assert opened == str(node.libraries / "libcuda.so.1")
-    assert list(node.tmp.iterdir()) == [], "no link is left"
+    assert list(node.tmp.glob("*/*")) == [], "no link is left"
 
 
 @pytest.mark.parametrize(("before", "after"), [("{0}", "{0}:"), ("{0}:", "{0}::"), ("/none:{0}", "/none:{0}:")])
@@ -228,7 +228,7 @@ def test_only_the_first_task_of_a_node_calls_the_driver_and_every_task_gets_the_
     assert [(status, err.count("note: ")) for status, err in ended] == [(0, 1), (0, 0), (0, 0)], ended
     assert node.calls.read_text() == "x"
     assert len(paths) == 3
-    assert list(node.tmp.iterdir()) == []
+    assert list(node.tmp.glob("*/*")) == []
 
 
 @pytest.mark.parametrize(

@@ -151,13 +151,21 @@ def test_what_cannot_be_repeated_is_refused_with_the_reason(project: Path, call:
         return call("rerun", directory.name, *words, code=Exit.USAGE)[1]
 
     assert "did you mean 'stage'?" in refusal("--without", "sttage")
+    (orders() / directory.name).unlink()  # as another user's
+    kept = (directory / "request.json").read_text()
+    nul = ("runs", "\0"), ("site", "/\0.yaml"), ("recipe", "./\0"), ("env_name", "/\0"), ("hostfile", "\0")
+    for name, value in (*nul, ("mounts", [{"source": "\0", "target": "/a"}])):
+        record = json.loads(kept)
+        record["request"][name] = value
+        (directory / "request.json").write_text(json.dumps(record))
+        assert "no path has a NUL character\n" in refusal("--dry-run"), name
+    (directory / "request.json").write_text(kept)
     shutil.rmtree(project)
     assert "cannot be used: No such file" in refusal()
-    (directory / "request.json").unlink()
-    (orders() / directory.name).unlink()  # as of an older version
+    (directory / "request.json").unlink()  # as of an older version
     for arguments, folder, why in (
         (["box", "start"], "/", "no recorded command line"),
-        (["submit", "--gpus", "1"], "/\0", "cannot be used: embedded null byte"),
+        (["submit", "--gpus", "1"], "/\0", "no path has a NUL character"),
     ):
         (directory / "command.json").write_text(json.dumps({"arguments": arguments, "directory": folder}))
         assert why in refusal()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.cli import progress
+from runner.cli import progress, shell
 from runner.cli import run as command_line
 from runner.cli.options import answer, say
 from runner.cli.progress import describe, job_display
@@ -21,8 +21,10 @@ from runner.jobs.directory import Run
 from runner.jobs.watch import JobProgress
 from runner.model.job import JobState, Submitted
 from runner.model.verdict import ArmFigure, Verdict
+from tests.support.evidence import ended, write_record
 from tests.support.plans import PLAN
 from tests.support.terminals import Terminal
+from tests.support.waiting import until
 
 RUNNING = JobState("running", "RUNNING")
 
@@ -242,3 +244,16 @@ def test_what_others_wrote_changes_no_terminal_and_a_script_stays_as_it_is(
         assert command_line([command, "show", str(path)]) == 0
         out = capsys.readouterr().out
         assert "D \\x1b]0;x\\x07\\u202e\n" in out and all(map(str.isprintable, out.split("\n")))
+
+
+def test_a_shell_reports_that_its_job_has_ended(
+    run: Run, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by its time limit, where the shell itself goes on."""
+    monkeypatch.setattr(shell, "_EVERY_S", 0.05)
+    with shell._attached(run):
+        until((run.path / "attached").exists)
+        assert capsys.readouterr().err == ""
+        (run.path / "ranks").mkdir()
+        write_record(run, ended(0))
+        until(lambda: "the job has ended\n" in capsys.readouterr().err)

@@ -5,7 +5,10 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
@@ -14,7 +17,7 @@ from gpu_runner_inside.launcher import caches, places
 from gpu_runner_inside.launcher.failure import LaunchError
 
 from tests.support.commands import ran
-from tests.support.users import ALICE, AS_ROOT, BOB
+from tests.support.users import ALICE, AS_ROOT, BOB, CAROL, open_directory, outcome_as, run_as
 from tests.support.waiting import until
 
 LAUNCH = str(Path(__file__).parents[3] / "recipes/lib/launch.py")
@@ -28,6 +31,14 @@ def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(caches, "_BASES", ())
     monkeypatch.setenv("HOME", "/proc/1")  # to which none may write
     return tmp_path
+
+
+@pytest.fixture
+def shared(base: Path) -> Iterator[Path]:
+    """Such a one that other users can enter, and write to, as /tmp."""
+    with open_directory() as place:
+        place.chmod(0o1777)
+        yield place
 
 
 @contextmanager
@@ -45,33 +56,61 @@ def own_variables(base: Path) -> dict[str, str]:
     return {**kept, "TMPDIR": str(base), "RUNNER_JOB_ID": "5", "SLURMD_NODENAME": NODE}
 
 
+def of_user(base: Path) -> Path:
+    return base / f"gpu-runner-{places.outside(os.getuid())}"
+
+
 def own(base: Path, job: str = "7") -> Path:
-    return base / f"gpu-runner-cache-{os.getuid()}-{NODE}+{job}"
+    return of_user(base) / f"{NODE}+{job}"
 
 
 @AS_ROOT
-def test_what_has_taken_the_name_of_a_temporary_directory_is_not_used(
-    base: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As where /tmp is cleaned while a job runs; what cleans it leaves what has a lock."""
-    monkeypatch.setattr(caches, "_BASES", (str(base),))
-    open_to_all = base / "open"
-    open_to_all.mkdir()
-    open_to_all.chmod(0o777)
-    with job(open_to_all) as first:
-        (given,) = base.glob("gpu-runner-tmp-*")
-        handle = os.open(given, os.O_RDONLY)
+def test_no_other_user_can_take_a_name_that_a_jobs_processes_have_after_its_end(shared: Path) -> None:
+    """They may outlive it; what cleans /tmp leaves what has a lock."""
+    with job(shared) as first:
+        handle = os.open(of_user(shared), os.O_RDONLY)
         with pytest.raises(BlockingIOError):
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.close(handle)
-        assert first.variables["TMPDIR"] == f"{given}/t"
         Path(first.variables["TMPDIR"]).rmdir()  # as a program may that ends
-        with job(open_to_all) as second:
-            assert second.variables["TMPDIR"] == f"{given}/t" and Path(f"{given}/t").is_dir()
-        os.chown(given, BOB, BOB)
-        with job(open_to_all) as later:
-            assert later.path == first.path and later.variables["TMPDIR"] != str(given)
-            assert Path(later.variables["TMPDIR"]).stat().st_uid == os.geteuid()
+        with job(shared) as second:
+            assert second.variables == first.variables and Path(first.variables["TMPDIR"]).is_dir()
+        given = {first.path, *first.variables.values()}
+    assert list(of_user(shared).iterdir()) == []
+    for path in given:
+        assert outcome_as(CAROL, os.makedirs, path).what.startswith("PermissionError"), path
+
+
+@AS_ROOT
+def test_a_name_that_another_user_has_taken_holds_up_nothing_and_all_ranks_have_one_place(
+    shared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where another user holds the lock by which ranks that begin at once take turns."""
+    mkdtemp = tempfile.mkdtemp
+
+    def delayed(**words: str) -> str:
+        time.sleep(0.05)  # until all have begun
+        return mkdtemp(**words)
+
+    monkeypatch.setattr(tempfile, "mkdtemp", delayed)
+    run_as(CAROL, of_user(shared).mkdir)
+    with ThreadPoolExecutor(8) as pool:
+        made = [*pool.map(lambda _: caches.prepare({"TMPDIR": str(shared)}, NODE, "7", home=True), range(8))]
+    (place,) = {Path(each.path).parent for each in made if each is not None}
+    assert (place.name.startswith(f"{of_user(shared).name}+"), place.stat().st_mode & 0o777) == (True, 0o700)
+    for each in made:
+        assert each is not None
+        each.leave()
+    of_user(shared).rmdir()
+    with job(shared) as later:
+        assert Path(later.path).parent == place, "it is found again, and used, though the other name is free"
+    place.rename(of_user(shared))
+    os.chown(of_user(shared), CAROL, CAROL)
+    handle = os.open(shared, os.O_RDONLY)
+    fcntl.flock(handle, fcntl.LOCK_EX)
+    with job(shared) as alone:
+        assert Path(alone.path).parent.name.startswith(f"{of_user(shared).name}+")
+    os.close(handle)
 
 
 def test_without_the_home_directory_all_caches_are_the_jobs_own(base: Path) -> None:
@@ -90,7 +129,7 @@ def test_without_the_home_directory_all_caches_are_the_jobs_own(base: Path) -> N
         }
         for path in made.variables.values():
             assert Path(path).stat().st_mode & 0o777 == 0o700
-    assert list(base.iterdir()) == []
+    assert list(base.rglob("*")) == [of_user(base)]
 
 
 def test_what_the_user_has_placed_stays_unless_it_is_not_there(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,38 +177,38 @@ def test_temporary_files_are_where_no_other_user_may_have_put_theirs(
     made = caches.prepare({"TMPDIR": f"{tmp_path}/{named}" if named else ""}, NODE, "7", home=home)
     assert made is not None
     given = made.variables.get("TMPDIR")
-    assert given == (None if stays else str(Path(f"{made.path}/tmp").readlink()))
-    assert stays or Path(f"{made.path}/tmp").stat().st_mode & 0o777 == 0o700
+    assert given == (None if stays else made.place("tmp"))
+    assert not given or (Path(given).parent, Path(given).stat().st_mode & 0o777) == (Path(made.path).parent, 0o700)
     made.leave()
     assert not given or not Path(given).exists()
 
 
 def test_the_ranks_of_a_node_share_it_and_the_last_removes_it(base: Path) -> None:
     with job(base) as second, job(base, "../8 x"):
-        assert {path.name for path in base.iterdir()} == {own(base, ".._8_x").name, own(base).name}, "each job its own"
+        assert {*of_user(base).iterdir()} == {own(base, ".._8_x"), own(base)}, "each job its own"
         with job(base) as first:
             assert first.path == second.path
             Path(first.path, "triton/kernel").write_text("compiled")
         assert Path(second.path, "triton/kernel").exists()
-    assert list(base.iterdir()) == []
+    assert list(of_user(base).iterdir()) == []
 
 
 @pytest.mark.parametrize("kind", ["link", "dangling link", "file", "open to others"])
 def test_a_name_that_is_taken_is_not_used(base: Path, kind: str) -> None:
-    elsewhere = base / "elsewhere"
+    elsewhere, taken = base / "elsewhere", of_user(base)
     elsewhere.mkdir(mode=0o700)
     if kind == "file":
-        own(base).touch()
+        taken.touch()
     elif kind == "open to others":
-        own(base).mkdir()
-        own(base).chmod(0o770)
+        taken.mkdir()
+        taken.chmod(0o770)
     else:
-        own(base).symlink_to(elsewhere if kind == "link" else base / "nowhere")
+        taken.symlink_to(elsewhere if kind == "link" else base / "nowhere")
     with job(base) as made:
-        assert made.path.startswith(f"{own(base)}-")
+        assert made.path.startswith(f"{taken}+")
         assert Path(made.path).stat().st_mode & 0o777 == 0o700
     assert not Path(made.path).exists()
-    assert os.path.lexists(own(base))
+    assert os.path.lexists(taken)
     assert list(elsewhere.iterdir()) == []
 
 
@@ -265,29 +304,26 @@ def test_what_a_killed_job_has_left_is_removed_by_the_next_and_a_living_ones_sta
             assert own(base, "5").exists()
             dead.send_signal(signal.SIGKILL)
             dead.wait()
-            others = {f"gpu-runner-cache-{os.getuid() + 1}-{NODE}+5", "mine"}
-            for name in others:
-                (base / name).mkdir()
+            (others := base / f"gpu-runner-{os.getuid() + 1}/{NODE}+5").mkdir(parents=True)
             assert own(base, "5").exists()
             with job(base, "7") as made:
-                assert {path.name for path in base.iterdir()} == {
-                    *others,
-                    *(Path(each.path).name for each in (alive, made)),
-                }
+                assert others.exists()
+                assert {*map(str, of_user(base).iterdir())} == {alive.path, made.path}
 
 
 @pytest.mark.parametrize("name", ["n-2+5", "n-1-2+5", "n+7"])
 def test_what_another_node_has_in_a_shared_directory_stays_though_its_lock_is_not_seen(base: Path, name: str) -> None:
     """TMPDIR may be on a parallel file system whose locks are each node's own."""
-    other = base / f"gpu-runner-cache-{os.getuid()}-{name}"
-    other.mkdir(mode=0o700)
+    of_user(base).mkdir(mode=0o700)
+    (other := of_user(base) / name).mkdir(mode=0o700)
     with job(base):
         assert other.exists()
-    assert list(base.iterdir()) == [other]
+    assert list(of_user(base).iterdir()) == [other]
 
 
 def test_no_rank_fails_for_a_cache_that_cannot_be_made(base: Path) -> None:
     """As on a full disk; here a file is in the way, which an earlier job of the same number has left."""
+    of_user(base).mkdir(mode=0o700)
     own(base).mkdir(mode=0o700)
     (own(base) / "triton").touch()
     assert caches.prepare({"TMPDIR": str(base)}, NODE, "7", home=True) is None
@@ -360,24 +396,25 @@ def test_the_next_place_is_taken_where_one_is_full_or_parts_lists_of_paths(
     for given, used in (("a:b", "second"), ("first", "second"), ("second", "run")):
         made = caches.prepare({"TMPDIR": str(bases[given])}, NODE, "7", str(bases["run"]), home=True)
         assert made is not None
-        assert Path(made.path).parent == bases[used]
+        assert Path(made.path).parent == of_user(bases[used])
         assert Path(made.variables["TRITON_CACHE_DIR"]).is_dir()
         made.leave()
         full.add("second") if given == "first" else None
-    assert [*map(os.listdir, bases.values())] == [[], [], [], []]
+    assert {path for place in bases.values() for path in place.rglob("*")} <= {*map(of_user, bases.values())}
 
 
 def test_what_another_jobs_launcher_has_set_counts_as_not_set(base: Path) -> None:
     """A job that a program submits outlives that program's job, whose directory is removed at its end."""
     with job(base) as outer:
-        own_tmp = base / "gpu-runner-tmp-x"
-        own_tmp.mkdir(0o700)
-        first = {**outer.variables, "TMPDIR": str(own_tmp), "HF_HOME": f"{outer.path}/huggingface"}
-        inner = caches.prepare(first, NODE, "8", home=False)
-        assert inner is not None
-        given = {name: value.replace("+7", "+8") for name, value in first.items()}
-        assert inner.variables == given | {"TMPDIR": str(Path(f"{inner.path}/tmp").readlink())}
-        inner.leave()
+        for own_tmp in (of_user(base) / "+12345678", base / "gpu-runner-tmp-x"):  # the second: an earlier version's
+            own_tmp.mkdir(0o700)
+            first = {**outer.variables, "TMPDIR": str(own_tmp), "HF_HOME": f"{outer.path}/huggingface"}
+            inner = caches.prepare(first, NODE, "8", home=False)
+            assert inner is not None
+            given = {name: value.replace("+7", "+8") for name, value in first.items()}
+            assert inner.variables == given | {"TMPDIR": inner.place("tmp")}
+            assert Path(inner.path).parent == of_user(base)
+            inner.leave()
 
 
 def test_a_schedulers_directory_of_a_job_stays_where_root_looks_like_any_stranger(
@@ -393,7 +430,7 @@ def test_a_schedulers_directory_of_a_job_stays_where_root_looks_like_any_strange
         (base / "closed").parent.chmod(mode)
         made = caches.prepare({"TMPDIR": str(at)}, NODE, "7", str(base), home=True)
         assert made is not None
-        assert made.variables.get("TMPDIR") == (given if given != "" else str(Path(f"{made.path}/tmp").readlink()))
+        assert made.variables.get("TMPDIR") == (given if given != "" else made.place("tmp"))
         assert made.of_others == (() if given != "" else ("TMPDIR",))
         made.leave()
 

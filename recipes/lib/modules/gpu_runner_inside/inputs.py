@@ -48,7 +48,7 @@ _NO_SECRET = re.compile(
 )
 _DAYS = 7
 _RANDOM = r"(?<=/)tmp[._]?\w{6,12}(?=[/\0]|\Z)|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"  # of mktemp, uuidgen
-_OF_A_NODE = "gpu-runner-(cache|tmp)-[^/]*"  # launcher.caches; a job number below 1000 alone is not masked
+_OF_A_NODE = r"gpu-runner-(\d+(\+\w+)?/[^/]*\+|cache-|tmp-)[^/]*"  # launcher.caches; a short job number is not masked
 # Among arguments.
 _NAME = (
     r"(?<=[-_.+\0])(?i:(wandb|run|exp(eriment)?|job)[-_.](name|id|dir|group)|(out(put)?|log(ging)?|save)[-_.]?dir)"

@@ -1,21 +1,25 @@
 """Caches of a job on one node: a directory of the user's and the job's own, made safely and removed at the end.
 
 Nodes are shared, and often containers see the host's /tmp: a fixed path there could be another user's, or a link. All
-ranks of a node share ``gpu-runner-cache-UID-NODE+JOB``. Each launcher holds a shared flock(2) on it, and the last one
-removes it; what a killed job has left is removed by the user's next one on that node. The node is in the name because
-TMPDIR may lie on a file system that nodes share, where each of them may see its own locks only (Lustre's localflock,
-BeeGFS's default): another node's directory is never touched.
+is in the user's ``gpu-runner-UID``, closed to others, which no job removes: processes outlive jobs, and in /tmp itself
+any user could take the names that are free by then, and put there what those load. In it all ranks of a node share
+``NODE+JOB``. Each launcher holds a shared flock(2) on it, and the last one removes it; what a killed job has left is
+removed by the user's next one on that node. The node is in the name because TMPDIR may lie on a file system that nodes
+share, where each of them may see its own locks only (Lustre's localflock, BeeGFS's default): another node's directory
+is never touched.
 """
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import re
 import shutil
 import tempfile
-from contextlib import suppress
-from typing import Iterable, Mapping
+import time
+from contextlib import contextmanager, suppress
+from typing import Iterable, Iterator, Mapping
 
 from gpu_runner_inside.launcher import places
 
@@ -31,8 +35,8 @@ ALWAYS = {
 # another user may have made, or have led elsewhere. The second name is that of newer ones, which know both.
 TRACES = ("TORCH_NCCL_DEBUG_INFO_TEMP_FILE", "TORCH_FR_DUMP_TEMP_FILE")
 # Of all programs that ask for a directory for temporary files, and have code there by a fixed name (torch: inductor,
-# quack; TensorFlow Hub). The directory of caches has a link of this name to it: its own is short, as those of sockets
-# have at most 107 bytes, of which Ray needs 65 below it.
+# quack; TensorFlow Hub). It lies beside the directory of caches: its name is short, as those of sockets have at most
+# 107 bytes, of which Ray needs 65 below it.
 TEMPORARY = {"TMPDIR": "tmp"}
 # Keras else has its settings, models and data sets in /tmp/.keras where it may not write to the home directory; its
 # older kind, tf_keras, has data sets there also where there is no ~/.keras, whatever KERAS_HOME says.
@@ -59,8 +63,7 @@ CODE = {
 }
 # Replaced also where all may write: code comes from these. A team's directory of models and data is used.
 OF_CODE = (*ALWAYS, *CODE, "NUMBA_CACHE_DIR", "TFHUB_CACHE_DIR", "MPLCONFIGDIR")
-_PREFIX, _TEMPORARY = "gpu-runner-cache-", "gpu-runner-tmp-"
-_OF_A_JOB = re.compile(f"/({_PREFIX}|{_TEMPORARY})")
+_OF_A_JOB = re.compile(r"/gpu-runner-(?:\d+(?:\+\w+)?/[^/]*\+|cache-|tmp-)")  # the last two: of earlier versions
 _BASES = ("/tmp", "/var/tmp")  # after TMPDIR
 
 
@@ -72,22 +75,21 @@ class Caches:
             and led to what another user may have put there.
     """
 
-    def __init__(self, path: str, handle: int) -> None:
+    def __init__(self, path: str, *handles: int) -> None:
         self.path = path
         self.variables: dict[str, str] = {}
         self.of_others: tuple[str, ...] = ()
-        self._handle, self._temporary = handle, -1
+        self._handles = handles
 
-    def keep_temporary(self, base: str) -> None:
-        """Make the directory of TMPDIR in ``base``, or keep that of another rank. Raises OSError."""
-        self._temporary = _kept_temporary(base, os.path.join(self.path, TEMPORARY["TMPDIR"]))
+    def place(self, below: str) -> str:
+        """Where that is of which a variable names ``below``, a value of the tables above."""
+        return _temporary(self.path) if below == TEMPORARY["TMPDIR"] else os.path.join(self.path, below).rstrip("/")
 
     def leave(self) -> None:
         """Remove the directory, unless another rank of the node still uses it."""
-        _remove_unused(self.path, self._handle)
-        for handle in (self._handle, self._temporary):
-            with suppress(OSError):
-                os.close(handle)
+        _remove_unused(self.path, self._handles[0])
+        for handle in self._handles:
+            os.close(handle)
 
 
 def apart(env: Mapping[str, str], run_dir: str | None) -> dict[str, str]:
@@ -131,9 +133,9 @@ def prepare(
     made = directory(env, node, job, run_dir, missing.values()) if missing or (is_kept and real != temporary) else None
     if made is None:
         return None
-    made.variables = {name: os.path.join(made.path, below) if below else made.path for name, below in missing.items()}
-    if not is_kept or real != temporary:  # by its real path: a link may lead elsewhere by then
-        made.variables["TMPDIR"] = real if is_kept else os.path.realpath(made.variables["TMPDIR"])
+    made.variables = {name: made.place(below) for name, below in missing.items()}
+    if is_kept and real != temporary:  # by its real path: a link may lead elsewhere by then
+        made.variables["TMPDIR"] = real
     is_moved = not is_kept and os.path.isdir(temporary) and not made.path.startswith(os.path.join(real, ""))
     made.of_others = (*sorted(others), *(["TMPDIR"] if is_moved else []))
     if not home and is_writable:
@@ -158,49 +160,72 @@ def directory(
     """The directory of the node's ranks alone, others ``below`` it, no variables; in the first place that is not
     full; None where none can be made.
     """
-    of_node = f"{_PREFIX}{os.geteuid()}-{_plain(node)}+"
-    name = of_node + _plain(job)
+    of_node = f"{_plain(node)}+"
     for base in places.safe_places((_OF_A_JOB.split(env.get("TMPDIR", ""))[0], *_BASES, run_dir or "")):
-        _sweep(base, of_node, name)
-        if (opened := _opened(base, name)) is None:
+        if (of_user := _of_user(base)) is None:
             continue
-        made = Caches(*opened)
-        try:
+        path = os.path.join(of_user[0], of_node + _plain(job))
+        _sweep(os.path.join(of_user[0], of_node), path)
+        if (handle := _opened(path)) is None:
+            os.close(of_user[1])
+            continue
+        made = Caches(path, handle, of_user[1])
+        with suppress(OSError):
             for each in below:
-                if each == TEMPORARY["TMPDIR"]:
-                    made.keep_temporary(base)
-                else:
-                    os.makedirs(os.path.join(made.path, each), 0o700, exist_ok=True)
-            if _has_room(made.path):
+                os.makedirs(made.place(each), 0o700, exist_ok=True)
+            if _has_room(path):
                 return made
-        except OSError:
-            pass
         made.leave()
     return None
 
 
-def _kept_temporary(base: str, link: str) -> int:
-    """The directory of TMPDIR, and the link to it, by which all ranks know it, and it is removed. It lies in one of its
-    own, where no other user can take its name once a program has removed it; that one is open, with a shared lock, as
-    what cleans /tmp leaves such a one (systemd-tmpfiles). Raises OSError.
+def _of_user(base: str) -> tuple[str, int] | None:
+    """The user's directory there, open, with a shared lock, as what cleans /tmp leaves such a one (systemd-tmpfiles).
+    Where another user has taken its name, it has one that could not be guessed. None where none can be made.
     """
-    while True:
-        with suppress(FileNotFoundError):
-            handle = _own(os.path.dirname(os.readlink(link)))
-            if handle is not None:
-                with suppress(OSError):  # a file system without locks
-                    fcntl.flock(handle, fcntl.LOCK_SH)
-                with suppress(FileExistsError):
-                    os.mkdir(os.readlink(link), 0o700)
-                return handle
-            os.unlink(link)  # it was removed; another user may have the name by now
-        place = tempfile.mkdtemp(prefix=_TEMPORARY, dir=base)
-        try:
-            os.symlink(os.path.join(place, "t"), link)
-        except OSError as error:
-            os.rmdir(place)
-            if not isinstance(error, FileExistsError):  # another rank was first
-                raise
+    user = os.geteuid()
+    with suppress(OSError, ValueError):
+        user = places.outside(user)  # a container's root is who has started it
+    plain = os.path.join(base, f"gpu-runner-{user}")
+    found = _first_opened((*_beginning(f"{plain}+"), plain))
+    if found is None:
+        with suppress(OSError), _turn(base):  # of ranks that begin at once, the first makes it for all
+            found = _first_opened(_beginning(f"{plain}+"))
+            found = found or _first_opened([tempfile.mkdtemp(prefix=f"gpu-runner-{user}+", dir=base)])
+    return found
+
+
+def _first_opened(paths: Iterable[str]) -> tuple[str, int] | None:
+    opened = ((path, _opened(path)) for path in paths)
+    return next(((path, handle) for path, handle in opened if handle is not None), None)
+
+
+@contextmanager
+def _turn(base: str) -> Iterator[None]:
+    """One process after the other; but any user may hold the lock of a directory that all may read: for a second."""
+    handle = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for _ in range(20):
+            with suppress(OSError):
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            time.sleep(0.05)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _beginning(path: str) -> list[str]:
+    """Those that begin so, sorted; none of a directory that cannot be read."""
+    base, start = os.path.split(path)
+    with suppress(OSError):
+        return [os.path.join(base, each) for each in sorted(os.listdir(base)) if each.startswith(start)]
+    return []
+
+
+def _temporary(path: str) -> str:
+    """The directory of TMPDIR of a job with caches at ``path``."""
+    return os.path.join(os.path.dirname(path), f"+{hashlib.sha256(os.path.basename(path).encode()).hexdigest()[:8]}")
 
 
 def _has_room(path: str) -> bool:
@@ -222,28 +247,26 @@ def _usable(path: str) -> bool:
     return os.path.isdir(path) and (path == "/" or os.access(path, os.W_OK | os.X_OK))
 
 
-def _opened(base: str, name: str) -> tuple[str, int] | None:
-    """The directory of that name, or another one where the name is taken; open, with a shared lock."""
-    path = os.path.join(base, name)
+def _opened(path: str) -> int | None:
+    """Handle of this user's closed directory of that name, with a shared lock; made where there is none. None where
+    something else has the name.
+    """
     for _ in range(20):  # a rank that leaves may remove it between two calls
-        with suppress(FileExistsError):
-            try:
-                os.mkdir(path, 0o700)
-            except OSError as error:
-                if not isinstance(error, FileExistsError):
-                    return None
-        handle = _own(path)
-        if handle is None and not os.path.lexists(path):
-            continue
-        if handle is None:  # another user was first
-            with suppress(OSError):
-                path = tempfile.mkdtemp(prefix=f"{name}-", dir=base)
-                continue
+        try:
+            os.mkdir(path, 0o700)
+        except FileExistsError:
+            pass
+        except OSError:
             return None
+        handle = _own(path)
+        if handle is None and os.path.lexists(path):
+            return None
+        if handle is None:
+            continue
         with suppress(OSError):  # a file system without locks: the directory stays until it is swept
             fcntl.flock(handle, fcntl.LOCK_SH)
         if _names(path, handle):
-            return path, handle
+            return handle
         os.close(handle)
     return None
 
@@ -261,16 +284,12 @@ def _own(path: str) -> int | None:
     return None
 
 
-def _sweep(base: str, of_node: str, kept: str) -> None:
+def _sweep(of_node: str, kept: str) -> None:
     """Remove what this user's other jobs have left on this node that are dead: no process holds its lock."""
-    with suppress(OSError):
-        for name in os.listdir(base):
-            if name.startswith(kept) or not name.startswith(of_node):
-                continue
-            handle = _own(os.path.join(base, name))
-            if handle is not None:
-                _remove_unused(os.path.join(base, name), handle)
-                os.close(handle)
+    for path in _beginning(of_node):
+        if path != kept and (handle := _own(path)) is not None:
+            _remove_unused(path, handle)
+            os.close(handle)
 
 
 def _remove_unused(path: str, handle: int) -> None:
@@ -279,14 +298,10 @@ def _remove_unused(path: str, handle: int) -> None:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         return
-    if _names(path, handle) and not _has_mounts(path):
-        with suppress(OSError):
-            temporary = os.path.dirname(os.readlink(os.path.join(path, TEMPORARY["TMPDIR"])))
-            if _has_mounts(temporary):
-                return
-            if os.lstat(temporary).st_uid == os.geteuid() and os.path.basename(temporary).startswith(_TEMPORARY):
-                shutil.rmtree(temporary, ignore_errors=True)
-        shutil.rmtree(path, ignore_errors=True)  # which follows no link
+    both = (_temporary(path), path)
+    if _names(path, handle) and not any(map(_has_mounts, both)):
+        for each in both:
+            shutil.rmtree(each, ignore_errors=True)  # which follows no link
 
 
 def _has_mounts(path: str) -> bool:

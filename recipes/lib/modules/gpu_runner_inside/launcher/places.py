@@ -242,7 +242,7 @@ def owner_of(about: os.stat_result) -> int:
         for kind in kinds:
             if kind.startswith(b"fuse"):
                 mounter = int(kind.rpartition(b" ")[2].partition(b"user_id=")[2].split(b",")[0])
-                own = {os.geteuid(), _outside(os.geteuid()), *trusted_names()[0]}
+                own = {os.geteuid(), outside(os.geteuid()), *trusted_names()[0]}
                 if mounter >= first_of_people() and mounter not in own:
                     return mounter
     _believed.add(about.st_dev)
@@ -285,7 +285,7 @@ def _mounts(field: int, value: bytes) -> list[bytes]:
         return [line.partition(b" - ")[2] for line in file if line.split()[field] == value]
 
 
-def _outside(user: int) -> int:
+def outside(user: int) -> int:
     """The id that a user has outside this user namespace. Raises OSError, ValueError."""
     return next((outer + user - first for first, outer, count in _ranges() if first <= user < first + count), user)
 
