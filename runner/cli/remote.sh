@@ -137,6 +137,7 @@ forget_old() {
     # shellcheck disable=SC2012
     ls -td "$base"/code-* | while read -r each; do
         case ${each##*/} in *.*) continue ;; esac
+        [ -L "$each" ] || continue # above a directory is $base itself
         kept=$((kept + 1))
         [ "$kept" -le 2 ] || rm -rf "$each" "$(readlink -f "$each/..")"
     done

@@ -74,28 +74,29 @@ _SECRET_NAME = (
 _OTHERS = r"(?is:(?!.*(?:passw|passphrase|sshpass|pwd|secret|cred|jwt|cookie|bearer|key|auth|access|api|\bhf)))(?:--?)?"
 _NUMBER = (
     rf"{_OTHERS}(?i:(?:[\w.-]{{0,60}}token(?P<tokens>s)?[\w.-]{{0,60}}"
-    r"|(?:[\w.-]{0,60}[.])?(?:n|num|max|min)[-_.][\w.-]{0,60})['\"]?(?:\s*[=:]\s*|\s+)"
+    r"|(?:[\w.-]{0,60}[.])?(?:n|num|max|min)[-_.][\w.-]{0,60})['\"]?\]?(?:\s*[=:]\s*|\s+)"
     r"(?P<quote>['\"]?)(?:[+-]?\d(?(tokens)[\d._]{0,18}|[\d._]{0,8})(?:e[+-]?\d{1,2})?[kmbt]?|true|false|none)(?P=quote)"
     r"[,}\]]*)"
 )
 _WORD = (
     rf"{_OTHERS}[a-z\d_.-]{{0,60}}"
     r"(?:token[-_.]?(?!s(?![a-z]))[a-z][\w.-]{0,60}|(?:class|dist|image|next|per|special|video)[-_]token|tokens"
-    r"|(?<![a-z])(?:band|by|backward|com|first|forward|high|low|multi|one|second|single|two)[-_.]?pass)['\"]?"
+    r"|(?<![a-z])(?:band|by|backward|com|first|forward|high|low|multi|one|second|single|two)[-_.]?pass)['\"]?\]?"
     r"(?:\s*[=:]\s*|\s+)(?P<quote>['\"]?)(?:[a-z]{1,24}(?:[-_][a-z]{1,24}){0,4}|[+-]?[a-z\d][a-z\d_./-]{0,11})(?P=quote)[,}\]]*"
 )
 # What a shell takes as parts of one word: quoted, and of what is not, one character.
 _QUOTED = r"(?s:\$'[^'\\]*(?:\\.[^'\\]*)*'|'[^']*'|\$?\"[^\"\\]*(?:\\.[^\"\\]*)*\")"
 _BARE = r"(?s:\\.|[^\s'\";&|\\])"
+_OPTION = r"(?:--?|(?<=\bsetenv[ ]))"  # the second is csh's: setenv NAME VALUE
 _SECRET = (
-    rf"(?i:(?P<name>(?<![\w.-])(?:{_SECRET_NAME}['\"]?\s*[=:]\s*|--?{_SECRET_NAME}\s+)"
+    rf"(?i:(?P<name>(?<![\w.-])(?:{_SECRET_NAME}['\"]?\]?\s*[=:]\s*|{_OPTION}{_SECRET_NAME}\s+)"
     rf"|authorization:\s*\w+\s+|\bbearer\s+)(?!\*\*\*)(?P<value>{_QUOTED}|{_BARE}+))"
 )
 # In a script, the value is the whole rest of the word that the name begins, or of the quoted word that is no script.
 # Other quoted words are passed over whole, so that an end of one is not taken for the beginning of the next.
 _SECRET_OF_SHELL = (
     r"(?i:(?P<name>(?<![\w.-])(?:(?<!c[ =])(?<!eval[ =])(?<!wrap[ =])(?<!command[ =])(?P<open>['\"]))?"
-    rf"(?:{_SECRET_NAME}=|--?{_SECRET_NAME}\s+))"
+    rf"(?:{_SECRET_NAME}=|{_OPTION}{_SECRET_NAME}\s+))"
     rf"(?P<value>(?(open)(?s:(?!(?P=open))(?:\\.|[^\\]))+|(?:{_QUOTED}|{_BARE})+)))|{_QUOTED}|(?s:\\.)"
 )
 _SECRET_OPTION = rf"(?i:--?{_SECRET_NAME})"

@@ -106,6 +106,15 @@ def check_settings(file: Path) -> Path:
     return file
 
 
+def check_bare_name(name: str, place: Path, what: str, option: str, *, used: bool = False) -> None:
+    """Refuse what is at the place that a name without a path means, where others can exchange it (``used``: as
+    ``exchangeable_by``). Raises UsageError.
+    """
+    if "/" not in name and (whose := ownership.exchangeable_by(place, used=used)):
+        fix = f"./{name} if you trust its owner; {ownership.way_out(place, whose)}"
+        raise UsageError(f"{what} is {whose}, and says what runs as you", where=f"{option} {name}", fix=fix)
+
+
 _PARTS = re.compile(r"[^\s=:,;'\"`&|()<>]+")
 _WITHIN = re.compile(f"/{_PARTS.pattern}")
 

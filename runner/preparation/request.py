@@ -24,6 +24,7 @@ from runner.planning.placement import parse_host_file, parse_hosts
 from runner.planning.starters import is_python
 from runner.preparation.options import DEFAULT_RECIPE, FIELDS, OPTIONS, default_of
 from runner.recipes import loader
+from runner.sites.loader import site_file
 
 if TYPE_CHECKING:
     from runner.jobs.directory import Run
@@ -85,7 +86,7 @@ def _with_absolute_paths(request: Request, below: Path) -> Request:
     if request.hostfile is not None:
         places["hostfile"] = absolute(request.hostfile)
     if request.site is not None and paths.is_site_file(request.site):
-        places["site"] = str(below / request.site)
+        places["site"] = str(site_file(request.site, below))
     if request.recipe is not None and (recipe := loader.directory_of(request.recipe, below)) is not None:
         places["recipe"] = str(recipe)
     if request.image is not None and references.is_path(request.image):

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from runner.core import ownership, paths
+from runner.core import paths
 from runner.core.errors import UsageError
 from runner.core.strict_yaml import load
 from runner.core.text import instead
@@ -105,9 +105,7 @@ def directory_of(name_or_directory: str, below: Path) -> Path | None:
         return directory
     if name_or_directory in every_name() or not (directory / FILE).is_file():
         return None
-    if whose := ownership.exchangeable_by(directory):
-        what, fix = f"the recipe is {whose}, and would run as you", f"./{name_or_directory} if you trust its owner"
-        raise UsageError(what, where=f"--recipe {name_or_directory}", fix=fix)
+    paths.check_bare_name(name_or_directory, directory, "the recipe", "--recipe")
     return directory
 
 

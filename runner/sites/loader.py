@@ -98,9 +98,22 @@ def read_site(name_or_path: str) -> Site:
 
 def read_documents(name_or_path: str, where: str = "--site") -> tuple[Document, ...]:
     """The file of a site and those that it extends, the nearest first; up to the one that closes a circle. Raises
-    UsageError, with ``where`` it was named: it does not exist, or a file cannot be read or is not YAML.
+    UsageError, with ``where`` it was named: it does not exist, or a file cannot be read or is not YAML; or as
+    ``site_file``.
     """
+    if paths.is_site_file(name_or_path):
+        site_file(name_or_path, Path(), where)
     return with_bases(strict_yaml.read(_path(name_or_path, Path(), where)))
+
+
+def site_file(name_or_path: str, below: Path, where: str = "--site") -> Path:
+    """The file that this means for who is in ``below``. Raises UsageError: others can exchange it, and it is not named
+    by a path.
+    """
+    file = below / name_or_path
+    if os.path.lexists(file) or ownership.is_open(below):  # else there is none, as who reads it says
+        paths.check_bare_name(name_or_path, file, "the site file", where, used=True)
+    return file
 
 
 def with_bases(document: Document) -> tuple[Document, ...]:

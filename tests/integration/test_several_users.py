@@ -351,7 +351,7 @@ def test_a_store_that_the_second_may_not_write_to_says_so_before_the_work(place:
     assert run_as(BOB, convert, image(place), target) == (False, path, ""), "what is there is good for all"
     for closed in (target, target / "refs"):
         if closed != target:
-            target.chmod(0o777)
+            target.chmod(0o1777)
         outcome = outcome_as(BOB, convert, image(place, "x/z:1", OTHER), target)
         assert "you may not write to this image store" in outcome.what
         assert f"belongs to user {ALICE} (mode 755)" in outcome.what
@@ -1960,6 +1960,25 @@ def test_a_strangers_recipe_is_named_by_its_path(place: Path, monkeypatch: pytes
     folder, new = owned(place / "folder", CAROL, 0o777), new_recipe("mine", ("python", "train.py"), place / "work")
     assert "the folder is user" in outcome_as(ALICE, write_recipe, new, folder, place / "work").what
     assert not list(folder.iterdir())
+
+
+def test_a_strangers_site_file_is_named_by_its_path(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(owned(place / "home", ALICE)))
+    monkeypatch.chdir(owned(place / "shared", 0, 0o1777))
+    for name, owner in (("carols.yaml", CAROL), ("own.yaml", ALICE)):
+        Path(name).write_text(f"name: {name}\ndescription: x\nextends: local\nlogin: me@far\n")
+        os.chown(name, owner, owner)
+    for name in ("own.yaml", "./carols.yaml"):
+        assert run_as(ALICE, read_site, name).name == name.removeprefix("./")
+        assert run_as(ALICE, make_request, {"gpus": 1, "site": name}).site == str(Path.cwd() / name)
+        assert run_as(ALICE, remote.call_of, ("submit", "--site", name)).site.login == "me@far"
+    for read, named in ((read_site, "carols.yaml"), (make_request, {"gpus": 1, "site": "carols.yaml"})):
+        refused = outcome_as(ALICE, read, named)
+        assert f"the site file is user {CAROL}'s" in refused.what and "./carols.yaml if you trust" in refused.fix
+    assert run_as(ALICE, remote.call_of, ("submit", "--site", "carols.yaml")) is None, "nothing is sent"
+    assert "not there any more" in outcome_as(ALICE, read_site, "gone.yaml").what, "by then one may be"
+    monkeypatch.chdir(place / "home")
+    assert outcome_as(ALICE, read_site, "gone.yaml").what == "no such file"
 
 
 def test_no_strangers_site_names_a_program_that_lists_values(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,19 +55,27 @@ def find(host: str) -> Login | None:
     (containers-auth.json(5)), then in Enroot's. ``host``: as in references, with its port; ``docker.io`` for Docker's
     hub. RefusedError: a file or a credential helper is there and cannot be used.
     """
-    config = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
-    runtime = os.environ.get("XDG_RUNTIME_DIR", f"/run/user/{os.getuid()}")
-    named = os.environ.get("REGISTRY_AUTH_FILE")
-    podmans = (Path(runtime) / "containers/auth.json", config / "containers/auth.json")
+    config = _named("XDG_CONFIG_HOME", "~/.config")
+    named = _named("REGISTRY_AUTH_FILE", "")
+    podmans = (
+        _named("XDG_RUNTIME_DIR", f"/run/user/{os.getuid()}") / "containers/auth.json",
+        config / "containers/auth.json",
+    )
     places = (
-        Path(os.environ.get("DOCKER_CONFIG") or Path.home() / ".docker") / "config.json",
-        *([Path(named)] if named else []),
+        _named("DOCKER_CONFIG", "~/.docker") / "config.json",
+        *([named] if named.is_absolute() else []),
         *(path for path in podmans if path.is_file() and path.stat().st_uid in (0, os.geteuid())),
     )
     for path in places:
         if path.is_file() and (login := _in_docker_file(path, host)) is not None:
             return login
-    return _in_enroot_file(Path(os.environ.get("ENROOT_CONFIG_PATH") or config / "enroot") / ".credentials", host)
+    return _in_enroot_file(_named("ENROOT_CONFIG_PATH", f"{config}/enroot") / ".credentials", host)
+
+
+def _named(variable: str, otherwise: str) -> Path:
+    """What a variable names; a relative path does not count: from here it may lead to another user's file."""
+    named = os.environ.get(variable, "")
+    return Path(named) if named.startswith("/") else Path(otherwise).expanduser()
 
 
 def _in_docker_file(path: Path, host: str) -> Login | None:

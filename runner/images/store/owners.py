@@ -44,6 +44,17 @@ def others_write(store: Path) -> bool:
     return False
 
 
+def left_by_stranger(path: Path, store: Path) -> bool:
+    """Whether it is, or leads to, what one who is neither the store's owner nor trusted has put there, as it was open
+    then; not where it may be root's, in a container of an ordinary user.
+    """
+    with suppress(OSError):
+        known = (owner_of(status_of(store)), ownership.unmapped_user())
+        users = (owner_of(status_of(path, follow=follow)) for follow in (False, True))
+        return any(each not in known and not ownership.is_trusted(each) for each in users)
+    return False
+
+
 def believed_users(store: Path) -> frozenset[int]:
     """The caller, root and the store's owner; none, where anybody could have made it, or a user beside these may
     exchange it. Raises OSError; RefusedError: as ``believed``.
@@ -79,6 +90,7 @@ def opened(store: Path) -> Iterator[Path | None]:
         whose = ownership.led_by(store, owner)
         if owner in (0, os.geteuid()) and (whose or ownership.may_be_strangers(store)):
             raise _exchangeable(store, whose)
+        check_sticky(store)
         yield Path(at)
     except RunnerError as error:
         error.where = error.where.replace(at, str(store))
@@ -165,12 +177,27 @@ def _believed_in(store: Path, owner: int, user: int) -> frozenset[int]:
     if owner in (0, user):
         if whose or ownership.is_first_come(store):
             raise _exchangeable(store, whose)
-        return frozenset((user, 0))
+        return frozenset() if owner != user and _of_all(store) else frozenset((user, 0))
     # In a container of an ordinary user, the store's owner and any stranger look the same.
     if owner == ownership.unmapped_user():
         return frozenset((user, 0))
     # A stranger may exchange all that is in his store, at any time: this user's files, too.
-    return frozenset() if whose or ownership.may_be_strangers(store) else frozenset((user, 0, owner))
+    return frozenset() if whose or _of_all(store) or ownership.may_be_strangers(store) else frozenset((user, 0, owner))
+
+
+def check_sticky(store: Path) -> None:
+    """Raises RefusedError: all may exchange what is in this user's store, who can close it; or as ``believed``."""
+    with suppress(OSError):
+        believed_users(store)
+        if owner_of(status_of(store)) == os.geteuid() and (whose := _of_all(store)):
+            raise _exchangeable(store, whose)
+
+
+def _of_all(store: Path) -> str:
+    """Whose it is, in words, where all may exchange what is in it, and can come to it. Raises OSError."""
+    about = status_of(store)
+    is_closed = about.st_mode & (stat.S_IWOTH | stat.S_ISVTX) != stat.S_IWOTH or ownership.is_kept_in(store)
+    return "" if is_closed else f"{ownership.open_to(about, store)} (no sticky bit)"
 
 
 def _exchangeable(store: Path, whose: str) -> RefusedError:

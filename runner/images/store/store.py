@@ -291,7 +291,10 @@ def _directory_of_names(store: Path) -> Path:
 
 
 def _directories_of_names(store: Path) -> tuple[Path, ...]:
-    return (store / _NAMES, *(store.glob(f"{_NAMES}.*") if owners.others_write(store) else ()))
+    owners.check_sticky(store)
+    shared = store / _NAMES
+    are_apart = owners.others_write(store) or not _is_kept(shared, store)
+    return (shared, *(store.glob(f"{_NAMES}.*") if are_apart else ()))
 
 
 def _kept_directories(store: Path) -> Iterator[Path]:
@@ -303,7 +306,8 @@ def _is_kept(names: Path, store: Path) -> bool:
     """Whether no stranger can exchange names in this directory, or lead them elsewhere."""
     # None is believed whose id is unknown, not even this user's.
     is_ours = owners.is_own(names) or owners.believed(names, store)
-    return (is_ours and not names.is_symlink()) or not owners.others_write(store)
+    is_closed = not owners.others_write(store) and not owners.left_by_stranger(names, store)
+    return (is_ours and not names.is_symlink()) or is_closed
 
 
 def _existing_names(name: str, store: Path, form: Form, *, vouched: bool) -> tuple[tuple[Path, str], ...]:

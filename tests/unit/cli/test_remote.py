@@ -169,6 +169,21 @@ def test_a_copy_cut_off_anywhere_is_not_taken_for_whole(tmp_path: Path) -> None:
     assert (there / "config-cafe/config.yaml").read_bytes() == b"{}"
 
 
+def test_only_programs_that_were_installed_there_are_forgotten(tmp_path: Path) -> None:
+    there = tmp_path / ".cache/gpu-runner/remote"
+    copied = [there / f"code-{number}/bin" for number in range(3)]
+    for each in copied:
+        each.mkdir(parents=True)
+        os.utime(each.parent, (0, 0))
+    there.chmod(0o700)
+    content = remote._tar({"runner/setup/install.sh": b'mkdir "$PREFIX/1.0"'})
+    for name in ("a", "b", "c"):
+        words = ("sh", "-c", SCRIPT.read_text(), "sh", "install", name)
+        subprocess.run(words, input=content, env={"HOME": str(tmp_path), "PATH": os.environ["PATH"]}, check=True)
+    assert all(each.is_dir() for each in copied)
+    assert {each.name for each in there.glob("code-?") if each.is_symlink()} == {"code-b", "code-c"}
+
+
 def _received(directory: Path, wanted: dict[str, str], sent: bytes, before: Sequence[str] = ()) -> bytes:
     answers = io.BytesIO()
     mirror.receive(directory, wanted, before, io.BytesIO(sent), answers)

@@ -138,6 +138,19 @@ def nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
 
 
+def test_a_digest_that_was_converted_for_another_platform_is_converted_for_this_one(
+    source: Source, tmp_path: Path
+) -> None:
+    """That of an index stands for both."""
+    name, here = f"host.invalid/x@{source.digest}", Options(store=tmp_path / "store")
+    squashfs(source, tmp_path / "store")
+    assert not convert(name, here, Silent()).made
+    other = replace(source, digest="sha256:" + "b" * 64, architecture="sparc")
+    store.refer(source.digest, squashfs(other, tmp_path / "store").image)
+    with pytest.raises(InfrastructureError, match=r"host\.invalid"):
+        convert(name, here, Silent())
+
+
 @pytest.mark.parametrize(
     ("text", "fix"),
     [

@@ -68,6 +68,29 @@ def test_dockers_and_podmans_files(home: Path, monkeypatch: pytest.MonkeyPatch, 
         assert credentials.find("docker.io") == Login(str(path), "me", SECRET)
 
 
+@pytest.mark.parametrize(
+    ("variable", "named", "file"),
+    [
+        ("DOCKER_CONFIG", "here", "here/config.json"),
+        ("REGISTRY_AUTH_FILE", "auth.json", "auth.json"),
+        ("XDG_CONFIG_HOME", "here", "here/containers/auth.json"),
+        ("XDG_RUNTIME_DIR", "here", "here/containers/auth.json"),
+        ("ENROOT_CONFIG_PATH", "here", "here/.credentials"),
+    ],
+)
+def test_a_relative_path_does_not_count(
+    home: Path, monkeypatch: pytest.MonkeyPatch, variable: str, named: str, file: str
+) -> None:
+    """The working directory may be another user's."""
+    is_enroots = file.endswith(".credentials")
+    write(home / file, f"machine r.io login me password {SECRET}\n" if is_enroots else auths("r.io"))
+    monkeypatch.chdir(home)
+    monkeypatch.setenv(variable, named)
+    assert credentials.find("r.io") is None
+    monkeypatch.setenv(variable, str(home / named))
+    assert credentials.find("r.io") is not None
+
+
 @pytest.mark.parametrize("key", ["credsStore", "credHelpers"])
 def test_a_credential_helper_is_run(home: Path, monkeypatch: pytest.MonkeyPatch, key: str) -> None:
     answer = json.dumps({"Username": "<token>", "Secret": SECRET})

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from runner.cli.importer import command as importer
-from runner.core import files, process_identity
+from runner.core import files, ownership, process_identity
 from runner.core.errors import InfrastructureError, UsageError
 from runner.core.files import key_of
 from runner.images.store import owners, store, stored_image
@@ -289,6 +289,61 @@ def test_a_link_in_place_of_the_names_leads_into_no_directory_of_this_users(shar
     member(ALICE, store.remove, image.path)
     assert results.exists()
     assert (shared / "refs.b/results").exists(), "by now it could be a link to hers"
+
+
+@AS_ROOT
+@pytest.mark.parametrize("left", ["directory", "link"])
+def test_a_store_that_is_closed_again_keeps_its_names_in_no_directory_that_a_stranger_left(
+    shared: Path, left: str
+) -> None:
+    os.chown(shared, ALICE, ALICE)
+    shared.chmod(0o1777)
+    hers = shared.parent / "hers"
+    hers.mkdir()
+    os.chown(hers, CAROL, CAROL)
+    run_as(CAROL, (shared / "refs").mkdir) if left == "directory" else run_as(CAROL, (shared / "refs").symlink_to, hers)
+    first = run_as(ALICE, put, shared)
+    shared.chmod(0o755)
+    assert run_as(ALICE, store.lookup, DIGEST, shared) == first, "by the names of that time"
+    run_as(ALICE, store.check_writable, shared)
+    image = run_as(ALICE, put, shared, NAME, "f")
+    assert not list((shared / "refs").iterdir())
+    assert [run_as(user, store.lookup_and_stranger, NAME, shared) for user in (ALICE, BOB)] == [(image, "")] * 2
+
+
+@AS_ROOT
+def test_a_closed_store_keeps_names_of_its_owner_of_who_is_trusted_and_of_who_is_unknown(
+    shared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on NFS without names, and in a container, where root may look so."""
+    shared.chmod(0o755)
+    for of_store, of_names, trust, unmapped, kept in (
+        (CAROL, CAROL, "", None, True),
+        (ALICE, CAROL, "", None, False),
+        (ALICE, CAROL, str(CAROL), None, True),
+        (ALICE, 65534, "", 65534, True),
+        (65534, 65534, "", None, True),
+    ):
+        names = shared / "refs"
+        names.mkdir(exist_ok=True)
+        os.chown(shared, of_store, of_store)
+        os.chown(names, of_names, of_names)
+        monkeypatch.setenv("RUNNER_TRUST", trust)
+        monkeypatch.setattr(ownership, "unmapped_user", lambda unmapped=unmapped: unmapped)
+        assert run_as(ALICE, store._is_kept, names, shared) == kept, (of_store, of_names)
+
+
+@AS_ROOT
+def test_a_store_in_which_all_can_exchange_files_is_refused_or_not_believed(shared: Path) -> None:
+    image = put(shared)
+    os.chown(shared, ALICE, ALICE)
+    shared.chmod(0o777)
+    refused = outcome_as(ALICE, store.lookup, DIGEST, shared)
+    assert "the image store is everybody's to write to (no sticky bit)" in refused.what
+    assert f"chmod +t {shared}" in refused.fix
+    assert run_as(BOB, store.lookup, DIGEST, shared) is None
+    shared.chmod(0o1777)
+    assert [run_as(user, store.lookup, DIGEST, shared) for user in (ALICE, BOB)] == [image] * 2
 
 
 @AS_ROOT
