@@ -49,4 +49,4 @@ def merge(stack: Sequence[bytes], made: Sequence[str] = ()) -> bytes:
 
     layers = [layer(*each) for each in enumerate(stack)]
     root = merged_layers.Root(((layer.name, merged_layers.indexed(layer)) for layer in layers), made)
-    return b"".join(merged_layers.merged(layers, root, mtime=7))
+    return b"".join(merged_layers.merged(layers, root, root.files(), mtime=7))

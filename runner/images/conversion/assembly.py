@@ -74,9 +74,10 @@ def from_archives(source: Source, others: Iterable[StoredImage], job: PackJob) -
         return len({*source.layers} & {*relative.layers})
 
     try:
-        for relative in sorted(filter(same, others), key=same, reverse=True):
-            if (change := source.change(relative.layers, relative.workdir, job)) is not None:
-                return assembled(change.names, change.pack, relative, job, change.tree)
+        with _without_collection():
+            for relative in sorted(filter(same, others), key=same, reverse=True):
+                if (change := source.change(relative.layers, relative.workdir, job)) is not None:
+                    return assembled(change.names, change.pack, relative, job, change.tree)
     except (UnfitError, RunnerError, OSError) as reason:
         job.progress.line(f"not assembled: {reason}")
     return None

@@ -14,13 +14,14 @@ import os
 import stat
 import tarfile
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import IO, cast
 
 from runner.core.errors import InfrastructureError
-from runner.images.packing import tarstream
+from runner.images.packing import rootfs, tarstream
 from runner.images.packing.tarstream import TarStream
 from runner.images.packing.tree_listing import Tree
 
@@ -265,31 +266,42 @@ def _verified(layer: Layer) -> Iterator[TarStream]:
         )
 
 
-def merged(layers: Sequence[Layer], root: Root, *, mtime: int, only: Set[str] | None = None) -> Iterator[bytes]:
-    """One tar archive of the root that the layers make: directories first, then files, layer by layer. mtime: of what
-    no layer describes, seconds since the epoch. only: what is wanted; other names of a file come, too.
+def merged(
+    layers: Sequence[Layer],
+    root: Root,
+    files: Sequence[Mapping[int, Sequence[str]]],
+    *,
+    mtime: int,
+    only: Iterable[str] | None = None,
+) -> Iterator[bytes]:
+    """One tar archive of the root that the layers make: directories first, then files, layer by layer.
+
+    Args:
+        files: those that are wanted, as ``root.files`` gives them. only: directories that are, with all above files.
+        mtime: of what no layer describes, seconds since the epoch.
 
     Raises:
         InfrastructureError: a layer is no longer the one that it should be; what was passed on is worth nothing then.
     """
+    names = (path for held in files for paths in held.values() for path in paths)
+    wanted = None if only is None else rootfs.with_parents(chain(only, names))
     for path, node in root.walk():
-        if not isinstance(node, _Directory) or (only is not None and path not in only):
+        if not isinstance(node, _Directory) or (wanted is not None and path not in wanted):
             continue
         if node.head:
             yield tarstream.exported(node.head, node.path, path)
         else:
             yield tarstream.entry(path, tarfile.DIRTYPE, _FIRST_MODE, mtime)
-    plan = root.files(only)
     del root
-    for layer, names in zip(layers, plan, strict=True):
-        if not names:
+    for layer, held in zip(layers, files, strict=True):
+        if not held:
             continue
         with _verified(layer) as stream:
             for position, member in enumerate(stream):
-                if position not in names:
+                if position not in held:
                     stream.skip(member)
                     continue
-                first, *others = names[position]
+                first, *others = held[position]
                 yield tarstream.exported(member.head, member.path, first)
                 yield from stream.data(member)
                 for other in others:

@@ -13,7 +13,7 @@ import threading
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import IO, cast
 
@@ -82,6 +82,8 @@ def layered_source(
         if missing := [place for place in places if place not in fetched]:
             fetched.update(zip(missing, fetch(progress, missing), strict=True))
 
+    held = cache(layer_index.find)
+
     def layer(number: int, seen: _Reading) -> Layer:
         return Layer(titles[number], lambda: _unpacked(fetched[number], seen), diff_ids[number])
 
@@ -98,7 +100,7 @@ def layered_source(
 
     def root(progress: Progress) -> merged_layers.Root:
         """Every layer that is read for it is compared with the configuration."""
-        known = {each: entries for each in diff_ids if (entries := layer_index.find(each)) is not None}
+        known = {each: entries for each in diff_ids if (entries := held(each)) is not None}
         unknown = {each: number for number, each in enumerate(diff_ids) if each not in known}
         if unknown:
             get(progress, unknown.values())
@@ -114,33 +116,32 @@ def layered_source(
                 layer_index.keep(diff_id, entries)
         return merged_layers.Root(zip(titles, map(known.__getitem__, diff_ids), strict=True), [config.workdir])
 
-    def stream(root: merged_layers.Root, job: PackJob, only: Set[str] | None = None) -> rootfs.Passed:
+    def stream(root: merged_layers.Root, job: PackJob, names: Set[str] | None = None) -> rootfs.Passed:
         """Pack the whole root, or what is wanted of it; the bytes of each layer that is read are checked."""
-        plan = root.files(only)
-        get(job.progress, (number for number, files in enumerate(plan) if files))
-        what = f"squashing {name}: {len(plan)} layers, as a stream" if only is None else "packing what differs"
+        files = root.files(names)
+        get(job.progress, (number for number, held in enumerate(files) if held))
+        what = f"squashing {name}: {len(files)} layers, as a stream" if names is None else "packing what differs"
         job.progress.step(what)
-        layers = [layer(number, _Reading()) for number in range(len(plan))]
+        layers = [layer(number, _Reading()) for number in range(len(files))]
 
         def blocks() -> Iterator[bytes]:
             with explained():
-                yield from merged_layers.merged(layers, root, mtime=job.added.mtime, only=only)
+                yield from merged_layers.merged(layers, root, files, mtime=job.added.mtime, only=names)
 
-        return mksquashfs.packed_stream(blocks(), job, size=root.size if only is None else None)
+        return mksquashfs.packed_stream(blocks(), job, size=root.size if names is None else None)
 
     def packed(job: PackJob) -> rootfs.Passed:
         return stream(root(job.progress), job)
 
     def change(others: Sequence[str], workdir: str, job: PackJob) -> Change | None:
-        kept = [layer_index.find(other) for other in others]
+        kept = [*map(held, others)]
         if None in kept:
             return None
         old = merged_layers.Root(((other, each or ()) for other, each in zip(others, kept, strict=True)), [workdir])
         new = root(job.progress)
 
         def pack(names: Mapping[str, bool], job: PackJob) -> rootfs.Passed:
-            held = {name for layer in new.files(names.keys()) for each in layer.values() for name in each}
-            return stream(new, job, rootfs.with_parents({*names, *held}))
+            return stream(new, job, names.keys())
 
         return Change(new.differing(diff_ids, old, others), pack, partial(new.tree, job.added.mtime))
 

@@ -285,4 +285,4 @@ def test_a_layer_that_changes_between_its_readings_is_not_passed_on_as_the_one_t
     layer = Layer("layer 1", lambda: nullcontext(io.BytesIO(next(readings))), f"sha256:{sha256(good)}")
     root = merged_layers.Root([(layer.name, merged_layers.indexed(layer))])
     with pytest.raises(InfrastructureError, match="layer 1 is not the one that the image's configuration names"):
-        list(merged_layers.merged([layer], root, mtime=7))
+        list(merged_layers.merged([layer], root, root.files(), mtime=7))
