@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO
 
-from runner.core.errors import RunnerError
+from runner.core.errors import RefusedError
 from runner.core.files import open_named
 from runner.images.packing import mksquashfs, rootfs, squashfs_tables, tree_listing
 from runner.images.packing.mksquashfs import PackJob, Source
@@ -30,6 +30,7 @@ from runner.images.packing.tree_listing import Tree
 from runner.images.store import image_files, integrity, store
 from runner.images.store.stored_image import StoredImage
 
+_MOST_TRIED = 3  # relatives
 # A directory with one of these hides what lower layers have there, or shows what they have elsewhere.
 _HIDING = {f"{space}.overlay.{what}" for space in ("trusted", "user") for what in ("opaque", "redirect")}
 
@@ -73,13 +74,13 @@ def from_archives(source: Source, others: Iterable[StoredImage], job: PackJob) -
     def same(relative: StoredImage) -> int:
         return len({*source.layers} & {*relative.layers})
 
-    try:
-        with _without_collection():
-            for relative in sorted(filter(same, others), key=same, reverse=True):
-                if (change := source.change(relative.layers, relative.workdir, job)) is not None:
+    with _without_collection():
+        for relative in sorted(filter(same, others), key=same, reverse=True)[:_MOST_TRIED]:
+            if (change := source.change(relative.layers, relative.workdir, job)) is not None:
+                try:
                     return assembled(change.names, change.pack, relative, job, change.tree)
-    except (UnfitError, RunnerError, OSError) as reason:
-        job.progress.line(f"not assembled: {reason}")
+                except (UnfitError, RefusedError, OSError) as reason:
+                    job.progress.line(f"not assembled: {reason}")
     return None
 
 
@@ -190,4 +191,7 @@ def _unclear(old: Squashfs) -> list[str]:
     over.
     """
     entries = squashfs_tables.walk(old.root)
-    return [os.fsdecode(path) for path, each in entries if each.xattr != NONE or each.mtime >= old.time > 0]
+    return [
+        os.fsdecode(path) for path, each in entries
+        if each.xattr != NONE or each.mtime == old.time or each.mtime > old.time > 0
+    ]  # fmt: skip

@@ -1,8 +1,8 @@
 """Layers of an image, merged into one root: as one tar stream, with no tree on disk.
 
-Every layer is read twice, and hashed each time. First its headers alone, into the tree that a runtime would see once
-all layers are applied; then its data, of which only the files still in the tree are passed on. Rules: OCI image
-specification 1.1, layer.md. Where it leaves a choice, it is made as containerd does: a layer that names no parent
+First a layer's headers are read alone, unless they are known, into the tree that a runtime would see once all layers
+are applied; then its data, of which only the files still in the tree are passed on. It is hashed each time. Rules: OCI
+image specification 1.1, layer.md. Where it leaves a choice, it is made as containerd does: a layer that names no parent
 directory leaves the one below as it is; a parent that is a symbolic link below is followed, inside the root; hard links
 may lead to lower layers.
 """
@@ -17,7 +17,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, zip_longest
 from typing import IO, cast
 
 from runner.core.errors import InfrastructureError
@@ -30,6 +30,7 @@ _OPAQUE = ".wh..wh..opq"
 _RESERVED = ".wh..wh."  # AUFS's internal names
 _MOST_PARTS = 4096  # of a path with its links followed; without them, it has at most half as many
 _FIRST_MODE = 0o755  # of a directory that no layer describes
+_DEVICES = (tarfile.CHRTYPE, tarfile.BLKTYPE)
 _TYPES = {tarfile.SYMTYPE: stat.S_IFLNK, tarfile.CHRTYPE: stat.S_IFCHR, tarfile.BLKTYPE: stat.S_IFBLK,
           tarfile.FIFOTYPE: stat.S_IFIFO}  # fmt: skip
 Opener = Callable[[], AbstractContextManager[IO[bytes]]]
@@ -89,17 +90,22 @@ class Root:
 
     def __init__(self, layers: Iterable[tuple[str, Sequence[Entry]]], made: Iterable[str] = ()) -> None:
         self._top = _Directory()
-        self._entries: list[Sequence[Entry]] = []
+        self.entries: list[Sequence[Entry]] = []
         for number, (name, held) in enumerate(layers):
             self._apply(number, name, held)
-            self._entries.append(held)
+            self.entries.append(held)
         for path in made:
             self.directory(_parts(path), make=True)
 
     @property
     def size(self) -> int:
         """Bytes of all files of all layers."""
-        return sum(entry.size for held in self._entries for entry in held)
+        return sum(entry.size for held in self.entries for entry in held)
+
+    def devices(self) -> set[str]:
+        """Paths of device files, but for an engine's own."""
+        nodes = ((path, node) for path, node in self.walk() if isinstance(node, _File))
+        return {path for path, node in nodes if node.kind in _DEVICES and not path.startswith("dev/")}
 
     def tree(self, mtime: int) -> Tree:
         """All of it. mtime: of what no layer describes, seconds since the epoch."""
@@ -109,7 +115,7 @@ class Root:
                 mode, time_s = tarstream.mode_and_time(node.head) if node.head else (_FIRST_MODE, mtime)
                 tree[path] = (f"{stat.filemode(stat.S_IFDIR | mode)}/-/{time_s}", "")
             else:
-                entry = self._entries[node.layer][node.position]
+                entry = self.entries[node.layer][node.position]
                 is_link = node.kind == tarfile.SYMTYPE
                 size = len(os.fsencode(node.target)) if is_link else entry.size
                 shown = stat.filemode(_TYPES.get(node.kind, stat.S_IFREG) | (0o777 if is_link else entry.mode))
@@ -128,8 +134,9 @@ class Root:
 
     def _identities(self, layers: Sequence[str]) -> dict[str, tuple[object, ...] | None]:
         """What each path is; None for a directory that no layer describes, which has the time of its image."""
+        ids = [(each, layers[:number].count(each)) for number, each in enumerate(layers)]  # one may be there twice
         return {
-            path: (layers[node.layer], node.position) if isinstance(node, _File)
+            path: (ids[node.layer], node.position) if isinstance(node, _File)
             else (node.head, node.path) if node.head else None
             for path, node in self.walk()
         }  # fmt: skip
@@ -138,7 +145,7 @@ class Root:
         """Of each layer: the members whose data are in the root, with the names that each has there, sorted. ``only``:
         those with one of these names.
         """
-        plan: list[dict[int, list[str]]] = [defaultdict(list) for _ in self._entries]
+        plan: list[dict[int, list[str]]] = [defaultdict(list) for _ in self.entries]
         for path, node in self.walk():
             if isinstance(node, _File):
                 plan[node.layer][node.position].append(path)
@@ -289,20 +296,21 @@ def merged(
         if not isinstance(node, _Directory) or (wanted is not None and path not in wanted):
             continue
         if node.head:
-            yield tarstream.exported(node.head, node.path, path)
+            yield tarstream.exported(node.head, tarfile.DIRTYPE, "", 0, path)
         else:
             yield tarstream.entry(path, tarfile.DIRTYPE, _FIRST_MODE, mtime)
-    del root
-    for layer, held in zip(layers, files, strict=True):
+    for layer, held, entries in zip(layers, files, root.entries, strict=True):
         if not held:
             continue
         with _verified(layer) as stream:
-            for position, member in enumerate(stream):
+            for position, (member, entry) in enumerate(zip_longest(stream, entries)):
+                if member is None or entry is None or (member.path, member.kind) != (entry.path, entry.kind):
+                    raise InfrastructureError(f"what is kept of {layer.name} is of another one", fix="convert again")
                 if position not in held:
                     stream.skip(member)
                     continue
                 first, *others = held[position]
-                yield tarstream.exported(member.head, member.path, first)
+                yield tarstream.exported(member.head, member.kind, member.link, member.size, first)
                 yield from stream.data(member)
                 for other in others:
                     yield tarstream.linked(member.head, other, first)

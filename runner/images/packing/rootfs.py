@@ -228,8 +228,8 @@ def filtered(source: IO[bytes], added: Additions, passed: Passed, *, capture: Co
         keep = bool(member.path) and not is_artefact and member.path not in replaced | passed.devices
         if keep:
             passed.names.add(member.path)
-            head = retimed(member, added.mtime) if member.path in added.timed else timely(member.head)
-            yield spelled(member, head)
+            head = retimed(member, added.mtime) if member.path in added.timed else member.head
+            yield spelled(member, timely(head))
         kept = io.BytesIO() if member.path in capture and member.size <= LARGEST_CAPTURED else None
         for block in stream.data(member):
             if kept is not None:

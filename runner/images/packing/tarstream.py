@@ -13,6 +13,7 @@ import math
 import re
 import tarfile
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO
 
@@ -31,6 +32,8 @@ _PAX_TIME = re.compile(rb" mtime=(?!(?:[0-9]{1,9}|[123][0-9]{9})[.\n])")  # one 
 LARGEST_HEAD = 1 << 20  # bytes of one member's header blocks, as Go's archive/tar, and of a sparse file's map
 LONGEST_PATH, _LONGEST_NAME = 4096, 255  # bytes: PATH_MAX, NAME_MAX; no engine can unpack longer ones
 _WHOLE_TIME = re.compile(rb" mtime=(-?[0-9]+)[.\n]")
+_NEGATIVE = 0xFF  # the first byte of a number in base 256 that is less than 0
+_OCTAL = re.compile(rb"[0-7]+[\0 ]+")
 _SPARSE = b"GNU.sparse."
 _MOST_HOLES = 1 << 36  # bytes of an archive's sparse files with their holes, which are written out: a minute's work
 
@@ -286,12 +289,19 @@ def retimed(member: Member, mtime: int) -> bytes:
 
 
 def mode_and_time(head: bytes) -> tuple[int, int]:
-    """A member's permissions and time, whole seconds since the epoch; -1 for both where the head makes no sense."""
-    try:
-        times = _WHOLE_TIME.findall(head[:-BLOCK])
-        return _number(head[-BLOCK:][100:108]) & 0o7777, int(times[-1]) if times else _number(head[-BLOCK:][136:148])
-    except ValueError:
-        return -1, -1
+    """A member's permissions, and its time in whole seconds since the epoch, within -1 and ``LAST_S``. What makes no
+    sense is 0: then a squashfs has something else.
+    """
+    mode = mtime = 0
+    with suppress(ValueError):
+        mode = _number(head[-BLOCK:][100:108]) & 0o7777
+        if times := _WHOLE_TIME.findall(head[:-BLOCK]):
+            mtime = int(times[-1])
+        elif head[-BLOCK:][136] == _NEGATIVE:
+            mtime = -1
+        else:
+            mtime = _number(head[-BLOCK:][136:148])
+    return mode, min(max(-1, mtime), LAST_S)
 
 
 def timely(head: bytes) -> bytes:
@@ -319,19 +329,35 @@ def spelled(member: Member, head: bytes) -> bytes:
     return _written(made, gnu=True)
 
 
-def exported(head: bytes, named: str, path: str) -> bytes:
-    """A member's header blocks under the name ``path``, with no extended attribute but a file's capabilities.
+def exported(head: bytes, kind: bytes, link: str, size: int, path: str) -> bytes:
+    """A member's header blocks under the name ``path``, with no extended attribute but a file's capabilities, as an
+    engine's export has them (moby, archive.go: ReadSecurityXattrToTarHeader).
 
-    An engine's export does the same (moby, archive.go: ReadSecurityXattrToTarHeader). named: the name in the head.
+    They are written anew from what was read of them, unless every program reads them so: of a name with a slash at its
+    end, a repeated pax record or another's prefix, mksquashfs could take other bytes for the member's data, and put
+    them where later images of this layer are to have these.
     """
-    if named == path and not any(prefix in head for prefix in _ATTRIBUTES):
+    if _is_plain(head, kind, link, path):
         return head
     made = _read(head)
-    made.name = path
-    gone = tuple(prefix.decode() for prefix in _ATTRIBUTES)
-    kept = {key: value for key, value in made.pax_headers.items() if not key.startswith(gone) or key == _CAPABILITIES}
-    made.pax_headers = {key: value for key, value in kept.items() if key != "path"}
+    made.name, made.type, made.linkname, made.size = path, kind, link, size
+    made.pax_headers = {key: value for key, value in made.pax_headers.items() if key == _CAPABILITIES}
     return _written(made)
+
+
+def _is_plain(head: bytes, kind: bytes, link: str, path: str) -> bool:
+    """Whether it is one block, of POSIX or GNU, with nothing but octal digits in its numbers and no prefix."""
+    name, plain = head[:100].rstrip(b"\0"), path.encode("utf-8", "surrogateescape")
+    names = (plain, b"./" + plain) if kind != tarfile.DIRTYPE else (plain, plain + b"/", b"./" + plain + b"/")
+    return (
+        len(head) == BLOCK
+        and name in names
+        and head[156:157] == kind
+        and head[157:257].rstrip(b"\0") == link.encode("utf-8", "surrogateescape")
+        and head[257:265] in (b"ustar\x0000", b"ustar  \0")
+        and not any(head[345:])
+        and all(map(_OCTAL.fullmatch, (head[100:108], head[108:116], head[116:124], head[124:136], head[136:148])))
+    )
 
 
 def linked(head: bytes, path: str, to: str) -> bytes:

@@ -38,6 +38,8 @@ def run_in_parallel(
         stop: set when all work is to stop; each piece must check it. One that does not within a second, as it waits for
             a network, is left to itself: it ends with the process.
     """
+    if stop.is_set():
+        raise InfrastructureError("stopped, as something before it failed", fix="try again")
     running: list[tuple[Future[Result], Callable[[], Result]]] = [(Future(), work) for work in works]
     queue = deque(running)
 

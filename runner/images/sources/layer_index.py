@@ -9,7 +9,7 @@ from contextlib import suppress
 import msgspec
 
 from runner.core import paths
-from runner.core.errors import InfrastructureError
+from runner.core.errors import RunnerError
 from runner.core.files import open_regular
 from runner.images.packing.merged_layers import Entry
 from runner.images.sources import blobs, manifests
@@ -23,14 +23,14 @@ def find(diff_id: str) -> list[Entry] | None:
     """The layer's entries; None where they are not kept, or not by this user: no hash tells whether they are right."""
     import zstandard
 
-    with suppress(OSError, InfrastructureError, zstandard.ZstdError, msgspec.MsgspecError):
+    with suppress(OSError, RunnerError, zstandard.ZstdError, msgspec.MsgspecError):
         is_wanted = manifests.is_digest(diff_id) and not paths.caches_ignored()
         if is_wanted and (path := blobs.find(_name(diff_id))) is not None:
             with open_regular(path, owner=os.geteuid()) as file:
                 raw = zstandard.ZstdDecompressor().decompress(file.read(), max_output_size=_MOST)
             form, whose, rows = msgspec.msgpack.decode(raw, type=tuple[str, str, list[_Row]])
             if (form, whose) == (_FORM, diff_id):
-                return [Entry(os.fsdecode(row[0]), row[1], os.fsdecode(row[2]), *row[3:]) for row in rows]
+                return [Entry(_text(row[0]), row[1], _text(row[2]), *row[3:]) for row in rows]
     return None
 
 
@@ -38,12 +38,27 @@ def keep(diff_id: str, entries: Sequence[Entry]) -> None:
     """Keep the entries of a layer whose digest was checked; a cache that cannot be written to stays as it is."""
     import zstandard
 
-    rows = [(os.fsencode(each.path), each.kind, os.fsencode(each.link), each.size, each.head, each.mode, each.mtime)
+    rows = [(_raw(each.path), each.kind, _raw(each.link), each.size, each.head, each.mode, each.mtime)
             for each in entries]  # fmt: skip
     raw = msgspec.msgpack.encode((_FORM, diff_id, rows))
-    with suppress(OSError, InfrastructureError):
+    with suppress(OSError, RunnerError):
         blobs.sweep()
         blobs.keep(_name(diff_id), zstandard.ZstdCompressor(write_checksum=True).compress(raw))
+
+
+def drop(diff_id: str) -> None:
+    """Forget a layer: what is kept of it may be wrong."""
+    with suppress(OSError, RunnerError):
+        if path := blobs.find(_name(diff_id)):
+            path.unlink()
+
+
+def _raw(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode("utf-8", "surrogateescape")
 
 
 def _name(diff_id: str) -> str:

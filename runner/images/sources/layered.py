@@ -92,9 +92,10 @@ def layered_source(
         try:
             yield
         except InfrastructureError as error:
+            for diff_id in diff_ids:
+                layer_index.drop(diff_id)
             if (count := damaged()) == 0:
                 raise
-            fetched.clear()
             what = f"{count} kept layers of {name} were damaged on this machine's disk, and are removed"
             raise InfrastructureError(what, fix="convert again: they are fetched anew; check the disk") from error
 
@@ -134,14 +135,15 @@ def layered_source(
         return stream(root(job.progress), job)
 
     def change(others: Sequence[str], workdir: str, job: PackJob) -> Change | None:
-        kept = [*map(held, others)]
-        if None in kept:
+        kept = [(other, entries) for other in others if (entries := held(other)) is not None]
+        if len(kept) < len(others):
             return None
-        old = merged_layers.Root(((other, each or ()) for other, each in zip(others, kept, strict=True)), [workdir])
-        new = root(job.progress)
+        old, new = merged_layers.Root(kept, [workdir]), root(job.progress)
 
         def pack(names: Mapping[str, bool], job: PackJob) -> rootfs.Passed:
-            return stream(new, job, names.keys())
+            passed = stream(new, job, names.keys())
+            passed.devices |= new.devices()
+            return passed
 
         return Change(new.differing(diff_ids, old, others), pack, partial(new.tree, job.added.mtime))
 

@@ -16,11 +16,12 @@ from pathlib import Path
 
 import pytest
 
+from runner.core.errors import InfrastructureError
 from runner.core.files import sha256
 from runner.core.progress import Progress, Silent
 from runner.images.conversion import assembly
 from runner.images.conversion.squashfs import Options, convert, convert_source
-from runner.images.packing import rootfs, squashfs_tables, tree_listing
+from runner.images.packing import rootfs, squashfs_tables, tarstream, tree_listing
 from runner.images.packing.mksquashfs import Packing, PackJob, packed_stream
 from runner.images.packing.squashfs_tables import SUPERBLOCK, Squashfs, UnfitError
 from runner.images.sources import blobs, layer_index
@@ -29,7 +30,8 @@ from runner.images.sources.manifests import Configuration, RootFs
 from runner.images.store.stored_image import StoredImage
 from tests.support import random_images
 from tests.support.heard import Heard
-from tests.support.odd_image import EPOCH, Layer, content_lines
+from tests.support.layers import header
+from tests.support.odd_image import CREATED, EPOCH, Layer, archive, content_lines
 
 pytestmark = pytest.mark.skipif(not shutil.which("mksquashfs"), reason="squashfs-tools are not installed")
 
@@ -127,6 +129,8 @@ def test_of_layers_that_are_known_only_the_new_one_is_fetched(tmp_path: Path, mo
 
         def fetch(_: Progress, places: Sequence[int]) -> tuple[Opened, ...]:
             fetched.append([*places])
+            if any(b"missing" in raw[at] for at in places):
+                raise InfrastructureError("the registry has it no more")
             return tuple(partial(io.BytesIO, raw[at]) for at in places)
 
         about = Configuration(created="2026-03-04T05:06:07Z", rootfs=RootFs(diff_ids))
@@ -135,6 +139,11 @@ def test_of_layers_that_are_known_only_the_new_one_is_fetched(tmp_path: Path, mo
 
     first, second = converted(lower, upper), converted(lower, other)
     assert fetched == [[0, 1], [1]]
+    gone = Layer()
+    gone.file("opt/missing", b"")
+    with pytest.raises(InfrastructureError, match="the registry has it no more"):
+        converted(lower, gone)
+    assert fetched == [[0, 1], [1], [1]]
     assert second.converter.endswith("assembled")
     assert first.layers[0] == second.layers[0]
     indexes = {each: blobs.find(f"{each}.index") for each in (*first.layers, second.layers[1])}
@@ -144,6 +153,86 @@ def test_of_layers_that_are_known_only_the_new_one_is_fetched(tmp_path: Path, mo
         blobs.keep(f"{upper_s}.index", damage)
         assert layer_index.find(upper_s) is None
         assert layer_index.find(first.layers[0]) is not None
+
+
+@pytest.fixture
+def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., StoredImage]:
+    """Converts an image of these layers' archives, over what the store has; else from scratch, into another."""
+    monkeypatch.setenv("RUNNER_CACHE", str(tmp_path / "cache"))
+
+    def call(*layers: bytes, assemble: bool = True, created: str = CREATED, start: object = None) -> StoredImage:
+        path = tmp_path / "archive"
+        path.write_bytes(archive("a/b:1", list(layers), start or {}, created))  # type: ignore[arg-type]
+        options = Options(store=tmp_path / f"{assemble}", assemble=assemble, packing=Packing(block="4K"))
+        return convert(f"docker-archive:{path}", options, Silent()).image
+
+    return call
+
+
+def pax(*records: tuple[bytes, bytes]) -> bytes:
+    body = b"".join(map(tarstream._pax_record, records))
+    return header(b"x", len(body)) + body + bytes(-len(body) % 512)
+
+
+EVIL = b"evil" * 128
+HOSTILE = {
+    "a slash at the end": header(b"0", 1024, name=b"x/") + header(b"0", 512, name=b"opt/tool") + EVIL,
+    "two names": pax((b"path", b"other")) + header(b"L", 9) + b"opt/tool\0" + bytes(503) + header(b"0", 512) + EVIL,
+    "a name that ends in a zero": pax((b"path\0", b"opt/tool")) + header(b"0", 512, name=b"other") + EVIL,
+    "a blank before a name": pax((b" path", b"opt/tool")) + header(b"0", 512, name=b"other") + EVIL,
+    "the next member as data": pax((b"size\0", b"1024")) + header(b"0", 0, name=b"other"),
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_what_mksquashfs_reads_otherwise_is_in_no_other_image(case: str, stored: Callable[..., StoredImage]) -> None:
+    """An image of a stranger's, over a layer that a good one has: what is in the place of this layer's file?"""
+    good, upper = Layer(), Layer()
+    good.directory("opt")
+    good.file("opt/tool", b"good" * 128)
+    for number in range(60):
+        good.file(f"opt/{number}", bytes([number]) * 3000)
+    upper.file("new", b"")
+    for layers in ((HOSTILE[case], good.bytes()), (good.bytes(), upper.bytes())):
+        image = stored(*layers)
+        assert subprocess.check_output(["unsquashfs", "-cat", image.path, "opt/tool"])[:4] == b"good"
+    assert image.converter.endswith("assembled")
+
+
+def test_a_layer_that_an_image_has_twice_counts_twice(stored: Callable[..., StoredImage]) -> None:
+    lower, upper = Layer(), Layer()
+    for number in range(60):
+        lower.file(f"d/{number}", bytes([number]) * 3000)
+    upper.special("d/link", tarfile.LNKTYPE, linkname="d/1")
+    once, twice = (lower.bytes(), upper.bytes()), (lower.bytes(), upper.bytes(), lower.bytes())
+    for before, after in ((once, twice), (twice, once)):
+        stored(*before)
+        made = stored(*after, start={"Env": [f"N={len(before)}"]})
+        assert made.converter.endswith("assembled")
+        scratch = stored(*after, start={"Env": [f"N={len(before)}"]}, assemble=False)
+        assert content_lines(made.path) == content_lines(scratch.path)
+
+
+def test_of_an_image_without_a_time_no_time_that_was_changed_is_taken(stored: Callable[..., StoredImage]) -> None:
+    layer, never = Layer(), "0001-01-01T00:00:00Z"
+    layer.file("kept", bytes(3000))
+    layer.special("work", tarfile.DIRTYPE, mtime=30)
+    stored(layer.bytes(), created=never, start={"WorkingDir": "/work"})
+    made = [stored(layer.bytes(), created=never, assemble=each, start={"WorkingDir": "/x"}) for each in (True, False)]
+    assembled, scratch = ({line for line in content_lines(each.path) if line[:4] != b"/ D "} for each in made)
+    assert assembled == scratch
+
+
+def test_what_is_kept_of_a_layer_is_compared_with_it_where_it_is_read(stored: Callable[..., StoredImage]) -> None:
+    layer = Layer()
+    layer.file("one", b"1")
+    layer.file("two", b"2")
+    raw, diff_id = layer.bytes(), f"sha256:{sha256(layer.bytes())}"
+    stored(raw)
+    layer_index.keep(diff_id, (layer_index.find(diff_id) or [])[:1])
+    with pytest.raises(InfrastructureError, match=r"what is kept of layer .* is of another one"):
+        stored(raw, assemble=False)
+    assert stored(raw, assemble=False).entries == stored(raw).entries
 
 
 def test_of_one_that_changes_after_it_was_hashed_nothing_is_taken(

@@ -100,14 +100,14 @@ def test_what_cannot_be_written_anew_is_refused() -> None:
         with pytest.raises(InfrastructureError, match=r"makes no sense \(a time of -?(inf|nan)\)"):
             tarstream.timely(head)
         with pytest.raises(InfrastructureError, match=r"makes no sense \(a time of -?(inf|nan)\)"):
-            tarstream.exported(head, "f", "another name")
+            tarstream.exported(head, b"0", "", 0, "another name")
     made = tarfile.TarInfo("dev")
     made.type = tarfile.CHRTYPE
     raw = bytearray(made.tobuf(tarfile.USTAR_FORMAT))
     raw[329:337], raw[148:156] = b"77777777", b" " * 8
     raw[148:156] = b"%06o\0 " % sum(raw)
     with pytest.raises(InfrastructureError, match=r"'other' makes no sense \(overflow"):
-        tarstream.exported(bytes(raw), "dev", "other")
+        tarstream.exported(bytes(raw), tarfile.CHRTYPE, "", 0, "other")
 
 
 def holey(path: Path, size: int, data: dict[int, bytes]) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from runner.core.errors import InfrastructureError
 from runner.core.files import sha256
 from runner.images.sources import blobs
 from tests.support.users import AS_ROOT, UNPRIVILEGED, outcome_as
@@ -74,3 +75,11 @@ def test_what_hangs_in_the_network_does_not_hold_up_the_end(error: type[BaseExce
     assert stop.is_set()
     assert time.monotonic() - began < 2
     never.set()
+
+
+def test_after_a_failure_nothing_is_begun() -> None:
+    """It would wait for ever: no thread takes up work once all is to stop."""
+    stop = threading.Event()
+    stop.set()
+    with pytest.raises(InfrastructureError, match="something before it failed"):
+        blobs.run_in_parallel([lambda: 1], workers=1, tick=lambda: None, stop=stop)
