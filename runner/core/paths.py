@@ -42,8 +42,11 @@ def state_dir() -> Path:
 
 
 def state(name: str) -> Path:
-    """What has that name there; it may not exist yet. Raises RefusedError: as ``cache``."""
-    return _content(state_dir(), name)
+    """What has that name there; it may not exist yet. Raises RefusedError: as ``cache``; or all may write to it."""
+    at = _content(state_dir(), name)
+    if ownership.is_open(at):
+        raise RefusedError("all may write to this directory of yours", where=str(at), fix=ownership.closing(at))
+    return at
 
 
 def config_file() -> Path:
@@ -99,7 +102,7 @@ def check_settings(file: Path) -> Path:
     """A file that this user has named once for all commands, also by a link. Raises RefusedError: since then it may
     have become another user's, as in a scratch that is emptied, or may before it is read, as one that is closed.
     """
-    if ownership.may_be_strangers(file):
+    if ownership.may_be_strangers(file) or any(map(ownership.left_by, (file, file.parent))):
         whose, way_out = ownership.of_file(file)
         what = "these settings are another user's, or may become so, where all may write, or cannot be looked at"
         raise RefusedError(f"{what}{whose}", where=str(file), fix=f"name one of your own; {way_out}")

@@ -283,18 +283,24 @@ def check_foreign(request: Request, changes: Mapping[str, Any], first: Run, *, o
         is_of_request = True
     if own or is_of_request or ownership.is_trusted(owner := first.owner):
         return
+    way_out = ownership.way_out(first.path, f"user {owner}'s")
+    if request.program:
+        what = "this run is another user's, and a program of yours would start in that user's directory"
+        fix = f"submit it from one of yours; {way_out}"
+        raise RefusedError(what, where=str(first.path), fix=fix)
     if recorded := list(_naming(request, changes)):
         what = "this run is another user's, and its options could bring files or programs of that user to yours"
         named = " ".join(f"--{option} {value}" if option else f"-- {value}" for option, value in recorded)
         without = " ".join(dict.fromkeys(f"--without {option or 'arguments'}" for option, _ in recorded))
-        way_out = ownership.way_out(first.path, f"user {owner}'s")
         fix = f"give these again, as you mean them, or {without}; {way_out}"
         raise RefusedError(what, where=f"{first.path}: {named}", fix=fix)
 
 
 # Fields that could name files or programs, or directories of a site's; options of the scheduler but for the declared;
 # and what stands in its texts, where it is a path.
-_NAMING = ("env", "mounts", "modules", "options", "image", "scratch", "project", "scheduler_options")
+_NAMING = (
+    "env", "mounts", "modules", "options", "image", "scratch", "project", "scheduler_options", "hosts", "snapshot",
+)  # fmt: skip
 _LABELS = ("account", "field")
 _DECLARED = {name for name, option in OPTIONS.items() if option.of_scheduler}
 
@@ -305,7 +311,8 @@ def _naming(request: Request, changes: Mapping[str, Any]) -> Iterator[tuple[str,
         name, option = FIELDS[field]
         key, recorded = option.kind.key, getattr(request, field)
         if key is None:
-            values = [recorded] if recorded is not None and field not in changes else []
+            text = ",".join(map(str, recorded)) if isinstance(recorded, tuple) else recorded
+            values = [str(text)] if recorded and field not in changes else []
         else:
             given = {key(each) for each in changes.get(field, ())}
             values = [str(key(each)) for each in recorded if key(each) not in given]

@@ -105,7 +105,8 @@ def directory_of(name_or_directory: str, below: Path) -> Path | None:
         return directory
     if name_or_directory in every_name() or not (directory / FILE).is_file():
         return None
-    paths.check_bare_name(name_or_directory, directory, "the recipe", "--recipe")
+    for place in (directory, directory / FILE):  # which may be left there by others
+        paths.check_bare_name(name_or_directory, place, "the recipe", "--recipe", used=place != directory)
     return directory
 
 

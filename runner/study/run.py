@@ -142,12 +142,13 @@ def resume(
         WaitInterrupted: Ctrl-C while it waits.
     """
     ensure_own(Run(study.path))  # what it asks for runs as this user
+    own = study.is_begun_here  # before anything is noted in it
     if how.dry_run:
-        return _resumed(study, how, caller, older)
+        return _resumed(study, how, caller, older, own=own)
     with study.exclusive(caller.say):
         study.go_on()
         settle(study, study.study.launches)
-        return _resumed(study, how, caller, older)
+        return _resumed(study, how, caller, older, own=own)
 
 
 def cancel(study: StudyDirectory) -> tuple[str, ...]:
@@ -159,7 +160,7 @@ def cancel(study: StudyDirectory) -> tuple[str, ...]:
 
 
 def _resumed(
-    study: StudyDirectory, how: How, caller: Caller, older: Callable[[CommandLine], RequestRecord]
+    study: StudyDirectory, how: How, caller: Caller, older: Callable[[CommandLine], RequestRecord], *, own: bool
 ) -> StudyDirectory | PlannedStudy:
     asked = study.study
     record = older(asked.command) if asked.request is None else asked.request
@@ -167,7 +168,7 @@ def _resumed(
     ran = next(((*each, plan) for each in runs if (plan := each[1].read("plan.json", PlanRecord)) is not None), None)
     request = repeated(record, {}, image="" if ran is None else image_of(ran[2]))  # site and image stay those that ran
     check_directory(record, "the study")
-    check_foreign(request, {}, Run(study.path), own=study.is_begun_here)
+    check_foreign(request, {}, Run(study.path), own=own)
     question = Question(request, asked.gpus, asked.arms, asked.repeats, asked.strong)
     jobs = _preparations(question, how, caller)
     made = gather.look(study).attempts

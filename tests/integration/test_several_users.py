@@ -75,6 +75,7 @@ from runner.preparation.job import prepare
 from runner.preparation.new_recipe import new_recipe, write_recipe
 from runner.preparation.request import check_directory, check_foreign, make_request, record_of
 from runner.preparation.snapshot import snapshot_of
+from runner.recipes import loader
 from runner.recipes.loader import read_recipe
 from runner.sites.loader import read_config, read_site, set_value
 from runner.study import chain, readers, run
@@ -837,16 +838,20 @@ def test_a_strangers_request_brings_a_program_that_is_not_of_it_no_code_of_his(
         "scratch": ("/home/carol", "--scratch /home/carol", None, "scratch"),
         "project": ("carols", "--project carols", None, "project"),
         "field": ("a/../b", "--field a/../b", None, "field"),
+        "hosts": (("carol@n1", "n2"), "--hosts carol@n1,n2", None, "hosts"),
+        "snapshot": (True, "--snapshot True", None, "snapshot"),
     }
-    run_as(ALICE, check_foreign, asked, changed, hers)
+    refused = outcome_as(ALICE, check_foreign, asked, changed, hers)  # python3 -m x.py would be his
+    assert "a program of yours would start in that user's directory" in refused.what
+    run_as(ALICE, check_foreign, replace_program(asked), {}, hers)
     for field, (value, named, first, option) in ways.items():
-        for request in (given := msgspec.structs.replace(asked, **{field: value}), replace_program(given)):
-            refused = outcome_as(ALICE, check_foreign, request, changed if request.program else {}, hers)
-            assert (refused.where, "another user's" in refused.what) == (f"{hers.path}: {named}", True)
-            assert f"or --without {option}; RUNNER_TRUST={CAROL}, if you trust" in refused.fix
-            assert _field(option) == field
-            again = {field: value if first is None else value[first:]}
-            run_as(ALICE, check_foreign, request, again | (changed if request.program else {}), hers)
+        given = msgspec.structs.replace(asked, **{field: value})
+        request = replace_program(given)
+        refused = outcome_as(ALICE, check_foreign, request, {}, hers)
+        assert (refused.where, "another user's" in refused.what) == (f"{hers.path}: {named}", True)
+        assert f"or --without {option}; RUNNER_TRUST={CAROL}, if you trust" in refused.fix
+        assert _field(option) == field
+        run_as(ALICE, check_foreign, request, {field: value if first is None else value[first:]}, hers)
         run_as(ALICE, check_foreign, given, {}, hers)  # she has named his program, whatever it imports
         run_as(ALICE, check_foreign, given, changed, own)
     recipe = msgspec.structs.replace(asked, program=(), recipe="probe", arguments=("--out", "/home/alice/x"))
@@ -854,6 +859,25 @@ def test_a_strangers_request_brings_a_program_that_is_not_of_it_no_code_of_his(
     assert refused.where.endswith(": -- ...") and "--without arguments;" in refused.fix
     monkeypatch.setenv("RUNNER_TRUST", str(CAROL))
     run_as(ALICE, check_foreign, recipe, {}, hers)
+
+
+def test_what_a_stranger_left_in_an_own_directory_that_is_closed_now_says_nothing(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Settings and a recipe; and of the list of runs a directory that is open still."""
+    own = owned(place / "exp", ALICE)
+    for name in ("mine.yaml", "recipe.yaml"):
+        (own / name).touch()
+        os.chown(own / name, CAROL, CAROL)
+    assert "another user's" in outcome_as(ALICE, paths.check_settings, own / "mine.yaml").what
+    assert f"user {CAROL}'s" in outcome_as(ALICE, loader.directory_of, "exp", place).what
+    for name in ("mine.yaml", "recipe.yaml"):
+        os.chown(own / name, ALICE, ALICE)
+    run_as(ALICE, paths.check_settings, own / "mine.yaml")
+    run_as(ALICE, loader.directory_of, "exp", place)
+    monkeypatch.setenv("RUNNER_STATE", str(owned(place / "state", ALICE, 0o700)))
+    owned(place / "state/runs", ALICE, 0o777)
+    assert "all may write" in outcome_as(ALICE, paths.state, "runs").what
 
 
 def replace_program(request: Request) -> Request:

@@ -107,9 +107,11 @@ class Root:
         nodes = ((path, node) for path, node in self.walk() if isinstance(node, _File))
         return {path for path, node in nodes if node.kind in _DEVICES and not path.startswith("dev/")}
 
-    def tree(self, mtime: int) -> Tree:
-        """All of it. mtime: of what no layer describes, seconds since the epoch."""
-        tree = {}
+    def tree(self, mtime: int, timed: Set[str]) -> Tree:
+        """All of it. mtime: of what no layer describes, seconds since the epoch; and of symbolic links that are packed
+        under one of the names ``timed``, with their other names.
+        """
+        tree, packed_as = dict[str, tuple[str, str]](), dict[_File, str]()
         for path, node in self.walk():
             if isinstance(node, _Directory):
                 mode, time_s = tarstream.mode_and_time(node.head) if node.head else (_FIRST_MODE, mtime)
@@ -118,8 +120,9 @@ class Root:
                 entry = self.entries[node.layer][node.position]
                 is_link = node.kind == tarfile.SYMTYPE
                 size = len(os.fsencode(node.target)) if is_link else entry.size
+                time_s = mtime if is_link and packed_as.setdefault(node, path) in timed else entry.mtime
                 shown = stat.filemode(_TYPES.get(node.kind, stat.S_IFREG) | (0o777 if is_link else entry.mode))
-                tree[path] = (f"{shown}/{size}/{entry.mtime}", node.target)
+                tree[path] = (f"{shown}/{size}/{time_s}", node.target)
         return tree
 
     def differing(self, layers: Sequence[str], other: Root, others: Sequence[str]) -> dict[str, bool]:

@@ -145,7 +145,7 @@ def layered_source(
             passed.devices |= new.devices()
             return passed
 
-        return Change(new.differing(diff_ids, old, others), pack, partial(new.tree, job.added.mtime))
+        return Change(new.differing(diff_ids, old, others), pack, partial(new.tree, job.added.mtime, job.added.timed))
 
     return Source(
         name=name,

@@ -12,14 +12,14 @@
 #SBATCH --output=logs/batch.out
 #SBATCH --error=logs/batch.err
 set -uo pipefail; umask 077
-# Goes to a directory by its name, which a stranger may hold by now: it must be yours, the system's or of user $2.
+# Goes to a directory by its name, which others may hold by now: yours, user $2's, or the system's, closed to others.
 runner_enter() {
   cd -- "$1" || exit 72
-  local PATH=/usr/bin:/bin${PATH:+:$PATH} runner_uid runner_name runner_first
-  read -r runner_uid runner_name < <(stat -c '%u %U' .)
+  local PATH=/usr/bin:/bin${PATH:+:$PATH} runner_uid=- runner_name=- runner_mode=2 runner_first
+  read -r runner_uid runner_name runner_mode < <(stat -c '%u %U %a' . || echo - - 2)
   runner_first=$(awk '$1 == "UID_MIN" { print $2 }' /etc/login.defs 2>/dev/null)
   case ,$(id -u),65534,4294967294,${2-},${RUNNER_TRUST-}, in *,"$runner_uid",* | *,"$runner_name",*) return ;; esac
-  [ "$runner_uid" -ge "${runner_first:-1000}" ] || return 0
+  [ $(( 0$runner_mode & 2 )) -ne 0 ] || [ "$runner_uid" -ge "${runner_first:-1000}" ] || return 0
   echo "$1 is user $runner_uid's by now; submit again, from (--runs: in) a directory of your own" >&2
   exit 82
 }

@@ -445,3 +445,13 @@ def test_what_an_image_has_is_no_strangers(base: Path, monkeypatch: pytest.Monke
         assert made is not None
         assert made.of_others == replaced
         made.leave()
+
+
+def test_of_the_names_in_an_open_directory_none_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another user makes and removes them: it would be that user's choice, also one with a colon."""
+    names = ("abcdefgh", "a:bcdefg")
+    monkeypatch.setattr(caches, "_beginning", lambda start: [f"{start}{name}" for name in names])
+    found = caches.of_user(str(tmp_path))
+    assert found is not None
+    os.close(found[1])
+    assert [path.name for path in tmp_path.iterdir()] == [f"gpu-runner-{os.geteuid()}"]

@@ -23,12 +23,14 @@ import time
 from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 from shutil import rmtree
 from tempfile import mkdtemp
 from typing import Any, Container
 
 from gpu_runner_inside.hold import PATIENCE_S, hold
+from gpu_runner_inside.launcher.caches import of_user
 from gpu_runner_inside.launcher.network import free_port, is_loopback, resolve
 from gpu_runner_inside.launcher.places import (
     all_may_write,
@@ -240,9 +242,13 @@ class Server:
 
 
 def _kept(otherwise: Path) -> str:
-    """A new directory on the node, its owner's alone, in which the names of kernels' sockets have room (unix(7))."""
-    places = safe_places((os.environ.get("TMPDIR", ""), "/tmp", "/var/tmp"))
-    place = next((each for each in places if len(each) <= _LONGEST_PLACE), str(otherwise))
+    """A new directory on the node, its owner's alone, in which the names of kernels' sockets have room (unix(7)); never
+    in /tmp itself, where anybody could take its name once it is removed.
+    """
+    own = filter(None, map(of_user, safe_places(("/tmp", "/var/tmp"))))  # open as long as this process runs
+    places = chain(safe_places((os.environ.get("TMPDIR", ""),)), (path for path, _ in own))
+    shared = ("/tmp", "/var/tmp")
+    place = next((each for each in places if len(each) <= _LONGEST_PLACE and each not in shared), str(otherwise))
     return mkdtemp(prefix="serve-", dir=place)
 
 

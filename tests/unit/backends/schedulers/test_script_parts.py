@@ -244,6 +244,10 @@ def test_a_job_enters_no_directory_that_has_become_a_strangers(tmp_path: Path) -
         assert done.returncode == (0 if is_entered else ANOTHERS_DIRECTORY), (user, trust, done.stderr)
         assert done.stdout == (f"{tmp_path}\n" if is_entered else "")
         assert (f"it's is user {BOB}'s by now; submit again, from" in done.stderr) != is_entered
+    (tmp_path / "it's").chmod(0o1777)
+    for user, status in ((0, 0), (1, ANOTHERS_DIRECTORY)):  # the system's, as a stranger's link could lead to
+        os.chown(tmp_path / "it's", user, user)
+        assert bash(library(tmp_path), code, {"PATH": "/usr/bin:/bin"}).returncode == status, user
     (tmp_path / "it's").rmdir()
     for user, status in ((ALICE, ANOTHERS_DIRECTORY), (-1, 0)):
         plan = msgspec.structs.replace(PLAN, owners=((str(tmp_path / "it's"), user),))

@@ -162,14 +162,14 @@ def directory(
     """
     of_node = f"{_plain(node)}+"
     for base in places.safe_places((_OF_A_JOB.split(env.get("TMPDIR", ""))[0], *_BASES, run_dir or "")):
-        if (of_user := _of_user(base)) is None:
+        if (found := of_user(base)) is None:
             continue
-        path = os.path.join(of_user[0], of_node + _plain(job))
-        _sweep(os.path.join(of_user[0], of_node), path)
+        path = os.path.join(found[0], of_node + _plain(job))
+        _sweep(os.path.join(found[0], of_node), path)
         if (handle := _opened(path)) is None:
-            os.close(of_user[1])
+            os.close(found[1])
             continue
-        made = Caches(path, handle, of_user[1])
+        made = Caches(path, handle, found[1])
         with suppress(OSError):
             for each in below:
                 os.makedirs(made.place(each), 0o700, exist_ok=True)
@@ -179,7 +179,7 @@ def directory(
     return None
 
 
-def _of_user(base: str) -> tuple[str, int] | None:
+def of_user(base: str) -> tuple[str, int] | None:
     """The user's directory there, open, with a shared lock, as what cleans /tmp leaves such a one (systemd-tmpfiles).
     Where another user has taken its name, it has one that could not be guessed. None where none can be made.
     """
@@ -187,17 +187,23 @@ def _of_user(base: str) -> tuple[str, int] | None:
     with suppress(OSError, ValueError):
         user = places.outside(user)  # a container's root is who has started it
     plain = os.path.join(base, f"gpu-runner-{user}")
-    found = _first_opened((*_beginning(f"{plain}+"), plain))
+    found = _first_made(f"{plain}+") or _with_handle(plain)
     if found is None:
         with suppress(OSError), _turn(base):  # of ranks that begin at once, the first makes it for all
-            found = _first_opened(_beginning(f"{plain}+"))
-            found = found or _first_opened([tempfile.mkdtemp(prefix=f"gpu-runner-{user}+", dir=base)])
+            found = _first_made(f"{plain}+")
+            found = found or _with_handle(tempfile.mkdtemp(prefix=f"gpu-runner-{user}+", dir=base))
     return found
 
 
-def _first_opened(paths: Iterable[str]) -> tuple[str, int] | None:
-    opened = ((path, _opened(path)) for path in paths)
-    return next(((path, handle) for path, handle in opened if handle is not None), None)
+def _first_made(start: str) -> tuple[str, int] | None:
+    """This user's that mkdtemp has named. None is made: another user would choose its name."""
+    made = (path for path in _beginning(start) if re.fullmatch(r"[a-z0-9_]{8}", path[len(start) :]))
+    return next(filter(None, (_with_handle(path, make=False) for path in made)), None)
+
+
+def _with_handle(path: str, *, make: bool = True) -> tuple[str, int] | None:
+    handle = _opened(path, make=make)
+    return None if handle is None else (path, handle)
 
 
 @contextmanager
@@ -247,19 +253,20 @@ def _usable(path: str) -> bool:
     return os.path.isdir(path) and (path == "/" or os.access(path, os.W_OK | os.X_OK))
 
 
-def _opened(path: str) -> int | None:
+def _opened(path: str, *, make: bool = True) -> int | None:
     """Handle of this user's closed directory of that name, with a shared lock; made where there is none. None where
-    something else has the name.
+    something else has the name, or it is not there and is not to be made.
     """
     for _ in range(20):  # a rank that leaves may remove it between two calls
         try:
-            os.mkdir(path, 0o700)
+            if make:
+                os.mkdir(path, 0o700)
         except FileExistsError:
             pass
         except OSError:
             return None
         handle = _own(path)
-        if handle is None and os.path.lexists(path):
+        if handle is None and (not make or os.path.lexists(path)):
             return None
         if handle is None:
             continue

@@ -80,9 +80,10 @@ def check_start(owners: Sequence[Sequence[Any]]) -> None:
     """The working directory, which others could make anew, must be of one of these ``owners`` (of the plan), this user,
     the system, or one that RUNNER_TRUST names. Raises LaunchError: ``start-exchanged``.
     """
-    owner = owner_of(status_of(os.curdir))
+    about = status_of(os.curdir)
+    owner, is_open = owner_of(about), all_may_write(os.getcwd(), about)
     known = {os.geteuid(), *_UNKNOWN, *trusted_names()[0], *(user for _, user in owners)}
-    if owners and owner not in known and owner >= first_of_people():
+    if owners and owner not in known and (is_open or owner >= first_of_people()):
         what = f"{os.getcwd()} is user {owner}'s by now, and what lies there would run as you"
         raise LaunchError("start-exchanged", f"{what}; submit again, from a directory of your own")
 
