@@ -305,11 +305,14 @@ def merged(
     for layer, held, entries in zip(layers, files, root.entries, strict=True):
         if not held:
             continue
+        is_known = True
         with _verified(layer) as stream:
             for position, (member, entry) in enumerate(zip_longest(stream, entries)):
                 if member is None or entry is None or (member.path, member.kind) != (entry.path, entry.kind):
-                    raise InfrastructureError(f"what is kept of {layer.name} is of another one", fix="convert again")
-                if position not in held:
+                    is_known = False
+                if member is None:
+                    continue
+                if position not in held or not is_known:
                     stream.skip(member)
                     continue
                 first, *others = held[position]
@@ -317,4 +320,6 @@ def merged(
                 yield from stream.data(member)
                 for other in others:
                     yield tarstream.linked(member.head, other, first)
+        if not is_known:  # and the layer is the one that it should be
+            raise InfrastructureError(f"what is kept of {layer.name} is of another one", fix="convert again")
     yield tarstream.END
