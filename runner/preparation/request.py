@@ -278,9 +278,8 @@ def check_foreign(request: Request, changes: Mapping[str, Any], first: Run, *, o
             if is_own or not first.may_name(place):
                 what = "this is not of the user whose request names it, or the request may be a copy of that user's"
                 raise RefusedError(what, where=f"--{name} {place}", fix=f"--{name} {place}, if you mean it")
-    is_of_request = request.program and not changes.get("arguments")  # which that user chose, too
-    if "recipe" not in changes and "/" in (request.recipe or ""):
-        is_of_request = True
+    is_its_recipe = "recipe" not in changes and "/" in (request.recipe or "")
+    is_of_request = is_its_recipe or (request.program and not changes.get("arguments"))  # which that user chose, too
     if own or is_of_request or ownership.is_trusted(owner := first.owner):
         return
     way_out = ownership.way_out(first.path, f"user {owner}'s")

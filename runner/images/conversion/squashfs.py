@@ -227,21 +227,18 @@ def _kept_by_digest(name: ImageName, options: Options) -> StoredImage | None:
     """The stored image of a reference with a digest, which never changes: no source is consulted. That of an index
     stands for images of several platforms, of which this machine's is meant.
     """
-    from runner.images.sources import manifests
-
     if name.kind not in ("engine", "registry", "any") or options.platform is not None or paths.caches_ignored():
         return None
     if "@sha256:" not in name.text:
         return None
+    from runner.images.sources import manifests
+
     with suppress(InfrastructureError):  # a sidecar that cannot be read: the image is made anew
         kept = store.lookup(name.text, options.store)
+        if kept is None or kept.architecture not in ("", manifests.platform(None).architecture):
+            return None
         converters = (CONVERTER, ASSEMBLED)[: 1 + options.assemble]
-        ours = ("", manifests.platform(None).architecture)
-        if (
-            kept is not None
-            and (kept.converter in converters and kept.architecture in ours)
-            and kept.options == options.packing.options()
-        ):
+        if kept.converter in converters and kept.options == options.packing.options():
             return None if integrity.problem(kept) else kept
     return None
 

@@ -77,7 +77,7 @@ class TarStream:
                 raise self._broken(f"has a header that makes no sense ({error})") from error
             if member is None:
                 break
-            path = member.path.encode("utf-8", "surrogateescape")
+            path = raw_text(member.path)
             if len(path) > LONGEST_PATH or max(map(len, path.split(b"/"))) > _LONGEST_NAME or b"\0" in path:
                 raise self._broken(f"has a path that no file system takes: {member.path[:60]!r}...")
             if len(member.link) > LONGEST_PATH:  # resolving one of megabytes takes hours
@@ -148,13 +148,13 @@ class TarStream:
             prefix = header[345:500].split(b"\0", 1)[0] if header[257:263] == b"ustar\0" else b""
             path = (prefix + b"/" if prefix else b"") + header[:100].split(b"\0", 1)[0]
         if kind not in _KINDS:
-            raise ValueError(f"{_text(path)!r} is of the type {kind.decode('latin-1')!r}, which no engine unpacks")
+            raise ValueError(f"{text(path)!r} is of the type {kind.decode('latin-1')!r}, which no engine unpacks")
         if kind == tarfile.GNUTYPE_SPARSE or (kind == tarfile.REGTYPE and _sparse_version(given)):
             return self._sparse_member(header, records, path, size)
         return Member(
-            path=normal(_text(path)),
+            path=normal(text(path)),
             kind=kind,
-            link=_text(link if link is not None else header[157:257].split(b"\0", 1)[0]),
+            link=text(link if link is not None else header[157:257].split(b"\0", 1)[0]),
             size=0 if kind[0] in _WITHOUT_DATA else size,
             head=raw + header,
         )
@@ -172,7 +172,7 @@ class TarStream:
             size, fields = _count(given.get(_SPARSE + b"size", b""), 10), _pax_map(records)
         self._sparse += size
         if self._sparse > _MOST_HOLES:
-            what = f"{_text(name)!r} brings the sparse files to {self._sparse} bytes with their holes"
+            what = f"{text(name)!r} brings the sparse files to {self._sparse} bytes with their holes"
             raise ValueError(f"{what}, more than {_MOST_HOLES}: empty it in the image")
         parts = tuple((offset, count) for offset, count in fields if count)
         at = 0
@@ -190,7 +190,7 @@ class TarStream:
         extended = tarfile.TarInfo("pax")
         extended.type, extended.size = tarfile.XHDTYPE, len(body)
         head = extended.tobuf(tarfile.USTAR_FORMAT) + body + b"\0" * (-len(body) % BLOCK) + _plain(header)
-        return Member(normal(_text(path)), tarfile.REGTYPE, "", size, head, parts)
+        return Member(normal(text(path)), tarfile.REGTYPE, "", size, head, parts)
 
     def _old_map(self, header: bytes) -> list[tuple[int, int]]:
         """The map in a header of the old GNU format, and in the blocks that carry it on."""
@@ -347,13 +347,13 @@ def exported(head: bytes, kind: bytes, link: str, size: int, path: str) -> bytes
 
 def _is_plain(head: bytes, kind: bytes, link: str, path: str) -> bool:
     """Whether it is one block, of POSIX or GNU, with nothing but octal digits in its numbers and no prefix."""
-    name, plain = head[:100].rstrip(b"\0"), path.encode("utf-8", "surrogateescape")
+    name, plain = head[:100].rstrip(b"\0"), raw_text(path)
     names = (plain, b"./" + plain) if kind != tarfile.DIRTYPE else (plain, plain + b"/", b"./" + plain + b"/")
     return (
         len(head) == BLOCK
         and name in names
         and head[156:157] == kind
-        and head[157:257].rstrip(b"\0") == link.encode("utf-8", "surrogateescape")
+        and head[157:257].rstrip(b"\0") == raw_text(link)
         and head[257:265] in (b"ustar\x0000", b"ustar  \0")
         and not any(head[345:])
         and all(map(_OCTAL.fullmatch, (head[100:108], head[108:116], head[116:124], head[124:136], head[136:148])))
@@ -465,5 +465,11 @@ def _stored_bytes(member: Member) -> int:
     return member.size if member.parts is None else sum(count for _, count in member.parts)
 
 
-def _text(raw: bytes) -> str:
+def raw_text(text: str) -> bytes:
+    """A name's bytes, as ``text`` has read them."""
+    return text.encode("utf-8", "surrogateescape")
+
+
+def text(raw: bytes) -> str:
+    """A name of an archive: bytes that are no UTF-8 become lone surrogates, whatever the locale is."""
     return raw.decode("utf-8", "surrogateescape")

@@ -12,6 +12,7 @@ from runner.core import paths
 from runner.core.errors import RunnerError
 from runner.core.files import open_regular
 from runner.images.packing.merged_layers import Entry
+from runner.images.packing.tarstream import raw_text, text
 from runner.images.sources import blobs, manifests
 
 _FORM = "1"  # raise it with every change of what is kept
@@ -30,7 +31,7 @@ def find(diff_id: str) -> list[Entry] | None:
                 raw = zstandard.ZstdDecompressor().decompress(file.read(), max_output_size=_MOST)
             form, whose, rows = msgspec.msgpack.decode(raw, type=tuple[str, str, list[_Row]])
             if (form, whose) == (_FORM, diff_id):
-                return [Entry(_text(row[0]), row[1], _text(row[2]), *row[3:]) for row in rows]
+                return [Entry(text(row[0]), row[1], text(row[2]), *row[3:]) for row in rows]
     return None
 
 
@@ -38,7 +39,7 @@ def keep(diff_id: str, entries: Sequence[Entry]) -> None:
     """Keep the entries of a layer whose digest was checked; a cache that cannot be written to stays as it is."""
     import zstandard
 
-    rows = [(_raw(each.path), each.kind, _raw(each.link), each.size, each.head, each.mode, each.mtime)
+    rows = [(raw_text(each.path), each.kind, raw_text(each.link), each.size, each.head, each.mode, each.mtime)
             for each in entries]  # fmt: skip
     raw = msgspec.msgpack.encode((_FORM, diff_id, rows))
     with suppress(OSError, RunnerError):
@@ -51,14 +52,6 @@ def drop(diff_id: str) -> None:
     with suppress(OSError, RunnerError):
         if path := blobs.find(_name(diff_id)):
             path.unlink()
-
-
-def _raw(text: str) -> bytes:
-    return text.encode("utf-8", "surrogateescape")
-
-
-def _text(raw: bytes) -> str:
-    return raw.decode("utf-8", "surrogateescape")
 
 
 def _name(diff_id: str) -> str:

@@ -160,9 +160,9 @@ def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Sto
     """Converts an image of these layers' archives, over what the store has; else from scratch, into another."""
     monkeypatch.setenv("RUNNER_CACHE", str(tmp_path / "cache"))
 
-    def call(*layers: bytes, assemble: bool = True, created: str = CREATED, start: object = None) -> StoredImage:
+    def call(*layers: bytes, assemble: bool = True, created: str = CREATED, **start: object) -> StoredImage:
         path = tmp_path / "archive"
-        path.write_bytes(archive("a/b:1", list(layers), start or {}, created))  # type: ignore[arg-type]
+        path.write_bytes(archive("a/b:1", list(layers), start, created))
         options = Options(store=tmp_path / f"{assemble}", assemble=assemble, packing=Packing(block="4K"))
         return convert(f"docker-archive:{path}", options, Silent()).image
 
@@ -207,9 +207,9 @@ def test_a_layer_that_an_image_has_twice_counts_twice(stored: Callable[..., Stor
     once, twice = (lower.bytes(), upper.bytes()), (lower.bytes(), upper.bytes(), lower.bytes())
     for before, after in ((once, twice), (twice, once)):
         stored(*before)
-        made = stored(*after, start={"Env": [f"N={len(before)}"]})
+        made = stored(*after, Env=[f"N={len(before)}"])
         assert made.converter.endswith("assembled")
-        scratch = stored(*after, start={"Env": [f"N={len(before)}"]}, assemble=False)
+        scratch = stored(*after, Env=[f"N={len(before)}"], assemble=False)
         assert content_lines(made.path) == content_lines(scratch.path)
 
 
@@ -217,8 +217,8 @@ def test_of_an_image_without_a_time_no_time_that_was_changed_is_taken(stored: Ca
     layer, never = Layer(), "0001-01-01T00:00:00Z"
     layer.file("kept", bytes(3000))
     layer.special("work", tarfile.DIRTYPE, mtime=30)
-    stored(layer.bytes(), created=never, start={"WorkingDir": "/work"})
-    made = [stored(layer.bytes(), created=never, assemble=each, start={"WorkingDir": "/x"}) for each in (True, False)]
+    stored(layer.bytes(), created=never, WorkingDir="/work")
+    made = [stored(layer.bytes(), created=never, assemble=each, WorkingDir="/x") for each in (True, False)]
     assembled, scratch = ({line for line in content_lines(each.path) if line[:4] != b"/ D "} for each in made)
     assert assembled == scratch
 
