@@ -64,8 +64,8 @@ is_own() {
   if login=$(id -g -- "$(id -un)"); then
     [ "$(id -gn -- "$(id -un)")" = "$(id -un)" ] || all=(-o -group "$login")
     everybody=$(getent group users | cut -d: -f3)
+    all+=(${everybody:+-o -group "$everybody"})
     for at in $(id -G); do
-      [ "$at" != "$everybody" ] || all+=(-o -group "$at")
       [ "$at" = "$login" ] || [ "$at" -lt "$system" ] || project+=(-o -group "$at")
     done
     open+=(-o -perm -0020 '(' -name '' "${all[@]}" -o -user "$(id -u)" -gid "+$((system - 1))" ! -group "$login" ')'

@@ -105,9 +105,8 @@ def _fact_lines(facts: dict[str, Any], stored: StoredImage) -> Iterator[str]:
     help="What runs the command. [default: the first of these that is here]",
 )  # fmt: skip
 @click.option(
-    "--assemble", is_flag=True,
-    help="Copy what did not change from IMAGE's file, and pack the rest. The same root in other bytes. UNPROVEN on"
-    " images of several gigabytes.",
+    "--assemble/--from-scratch", default=True, show_default=True,
+    help="Copy what did not change from IMAGE's file, and pack the rest; or pack all: the same root in other bytes.",
 )  # fmt: skip
 @STORE
 @JSON

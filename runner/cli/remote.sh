@@ -35,8 +35,8 @@ open='-perm -o=w' all=
 if login=$(id -g "$(id -un 2>/dev/null)" 2>/dev/null); then # `id -g` may be of newgrp(1)
     [ "$(id -gn "$(id -un)" 2>/dev/null || true)" = "$(id -un)" ] || all="-o -group $login"
     everybody=$(getent group users 2>/dev/null | cut -d: -f3)
+    all="$all${everybody:+ -o -group $everybody}"
     for each in $(id -G); do
-        [ "$each" != "$everybody" ] || all="$all -o -group $each"
         [ "$each" = "$login" ] || [ "$each" -lt "$first" ] || groups="$groups -o -group $each"
     done
     lent="-o -user $own -gid +$((first - 1)) ! -group $login"

@@ -327,21 +327,21 @@ def _all_may_write(status: os.stat_result) -> bool:
 
 
 def _all_may_have(group: int) -> bool:
-    """Whether it is the login's group, or Debian's ``users``; not one that is this user's alone: it has the same name
-    (useradd(8)).
+    """Whether it is the login's group, or Debian's ``users``, in which or not this user may be; not one that is this
+    user's alone: it has the same name (useradd(8)).
     """
     import grp
     import pwd
 
     of_login = {os.getegid(), *os.getgroups()}
     with suppress(KeyError):
-        mine, user = of_login, pwd.getpwuid(os.geteuid())
+        user = pwd.getpwuid(os.geteuid())
         of_login = {user.pw_gid}  # also where newgrp(1) took it away
         name = grp.getgrgid(group).gr_name
         if name == user.pw_name:
             return False
         if name == "users":
-            of_login |= mine
+            of_login.add(group)
     return group in of_login - _trusted()[2]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -36,6 +37,7 @@ from runner.images.writable_root import Copy, Tool, tree_image, work_directory
 from runner.model.image import labels_taken_over
 
 _SUFFIX = "-edited"
+_TICK_S = 0.02  # times of what changes are later then: a file system's clock may tick every 10 ms
 # What the conversion has put in and a command may have changed since: kept as it was left.
 _KEPT = frozenset(("etc/rc", "etc/rc.local", "etc/environment", "etc/fstab"))
 _VARIABLE = re.compile(r"([A-Za-z_]\w*)=(.*)")
@@ -80,7 +82,9 @@ def writable_copy(image: StoredImage, progress: Progress, *, assemble: bool = Fa
         root = work / writable_root.ROOT
         writable_root.unpack(image.path, root)
         variables = {} if form_of(image.path) == "sif" else dict(image.environment)
-        yield Copy(work, image.workdir or "/", variables, writable_root.states(root) if assemble else {})
+        before = writable_root.states(root) if assemble else {}
+        time.sleep(_TICK_S)
+        yield Copy(work, image.workdir or "/", variables, before)
 
 
 def run(tool: Tool, copy: Copy, words: Sequence[str], *, to_stderr: bool = False) -> int:
@@ -161,7 +165,7 @@ def _assembled(image: StoredImage, copy: Copy, job: PackJob) -> rootfs.Passed:
 
     def pack(names: Mapping[str, bool], job: PackJob) -> rootfs.Passed:
         inodes = {now[name][0] for name in names if name in now}
-        linked = {name for name, (inode, _) in now.items() if inode in inodes}  # by hard links
+        linked = rootfs.with_parents(name for name, (inode, _) in now.items() if inode in inodes)  # by hard links
         return packed_stream(writable_root.archived(copy.root, writable_root.LEFT_OUT, linked), job)
 
     def tree() -> tree_listing.Tree:

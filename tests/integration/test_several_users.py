@@ -1684,11 +1684,11 @@ def test_what_an_acl_shares_with_one_user_is_not_its_groups(place: Path, monkeyp
         assert run_as(ALICE, places.all_may_write, str(home), home.stat()) == bool(whose)
 
 
-@pytest.mark.parametrize(("group", "trusted"), [(BOB, False), (GROUP, True), (ALICE, True), (50, True)])
+@pytest.mark.parametrize(("group", "trusted"), [(BOB, False), (GROUP, True), (ALICE, True), (50, True), (100, False)])
 def test_ones_own_is_open_to_a_group_of_its_acl_that_one_is_not_in(
     group: int, trusted: bool, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As a place's default ACL gives it; not a project's, the user's alone, nor the system's."""
+    """As a place's default ACL gives it; not a project's, the user's alone, nor the system's but for ``users``."""
     home, named = owned(place / "home", ALICE), owned(place / "bin", 0) / "id"
     entries = ((0x01, 7, -1), (0x04, 5, -1), (0x08, 7, group), (0x10, 7, -1), (0x20, 5, -1))
     acl = struct.pack("<I", 2) + b"".join(struct.pack("<HHi", *entry) for entry in entries)
@@ -1697,7 +1697,9 @@ def test_ones_own_is_open_to_a_group_of_its_acl_that_one_is_not_in(
     named.write_text(f"#!/bin/sh\ncase $* in {answers} esac\n")
     named.chmod(0o755)
     monkeypatch.setattr(pwd, "getpwuid", lambda _: SimpleNamespace(pw_gid=ALICE, pw_name="alice"))
-    monkeypatch.setattr(grp, "getgrgid", lambda number: SimpleNamespace(gr_name="alice" if number == ALICE else "x"))
+    monkeypatch.setattr(
+        grp, "getgrgid", lambda number: SimpleNamespace(gr_name={ALICE: "alice", 100: "users"}.get(number))
+    )
     whose = "" if trusted else "everybody's to write to, by a group of its ACL (no sticky bit)"
     assert run_as(ALICE, ownership.exchangeable_by, home, groups=(GROUP,)) == whose
     (file := owned(place / "sites", ALICE) / "ours.yaml").write_text("name: ours\nextends: local\n")
@@ -1785,23 +1787,24 @@ def test_a_group_of_the_system_is_no_project(
     for each, (owner, group, mode) in ((hers.parent, about), (hers.parents[1], above)):
         os.chown(each, owner, group)
         each.chmod(mode)
-    named, groups = owned(place / "bin", 0) / "id", (50, 100, GROUP)
+    named = owned(place / "bin", 0) / "id"
     answers = f'-un) echo alice ;; "-g "*) echo {ALICE} ;; *) /usr/bin/id "$@" ;;'
     named.write_text(f"#!/bin/sh\ncase $* in {answers} esac\n")
     named.chmod(0o755)
     monkeypatch.setenv("RUNNER_TRUST", trust)
     monkeypatch.setattr(pwd, "getpwuid", lambda _: SimpleNamespace(pw_gid=ALICE, pw_name="alice"))
-    whose = run_as(ALICE, ownership.exchangeable_by, hers, groups=groups)
-    assert (whose == "") == trusted
-    if about[:2] == (0, 100) and not trusted:
-        assert ownership.way_out(hers, whose).endswith("; RUNNER_TRUST=@users trusts them")
-    assert (not run_as(ALICE, serve._of_strangers, str(hers), groups=groups)) == trusted
-    for text in (f'. {LEFTOVERS} && is_own "$HOME"', (SHELL / "cli/remote.sh").read_text()):
-        member = [*become(ALICE, groups=groups), "bash", "-c", text, "bash", "none"]
-        env = {"HOME": str(hers), "PATH": f"{named.parent}:/usr/bin:/bin", "RUNNER_TRUST": trust}
-        assert (subprocess.run(member, check=False, env=env).returncode == 0) == trusted, text
-    if about[0] == CAROL and about[1] < GROUP:
-        assert run_as(ALICE, node_place, hers, groups=groups) == "/tmp"
+    for groups in ((50, 100, GROUP), (50, GROUP)):  # all others may be in `users` where she is not
+        whose = run_as(ALICE, ownership.exchangeable_by, hers, groups=groups)
+        assert (whose == "") == trusted
+        if about[:2] == (0, 100) and not trusted:
+            assert ownership.way_out(hers, whose).endswith("; RUNNER_TRUST=@users trusts them")
+        assert (not run_as(ALICE, serve._of_strangers, str(hers), groups=groups)) == trusted
+        for text in (f'. {LEFTOVERS} && is_own "$HOME"', (SHELL / "cli/remote.sh").read_text()):
+            member = [*become(ALICE, groups=groups), "bash", "-c", text, "bash", "none"]
+            env = {"HOME": str(hers), "PATH": f"{named.parent}:/usr/bin:/bin", "RUNNER_TRUST": trust}
+            assert (subprocess.run(member, check=False, env=env).returncode == 0) == trusted, text
+        if about[0] == CAROL and about[1] < GROUP:
+            assert run_as(ALICE, node_place, hers, groups=groups) == "/tmp"
 
 
 def test_a_users_private_group_keeps_no_kernel_from_starting(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

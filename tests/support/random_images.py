@@ -1,7 +1,9 @@
 """Images of random layers, each with all that a layer may hold, and what the kernel shows of a squashfs."""
 
 import hashlib
+import os
 import random
+import shutil
 import subprocess
 import tarfile
 from collections.abc import Sequence
@@ -104,6 +106,40 @@ def archives(seed: int, tag: str, count: int) -> list[bytes]:
         text = f"{datetime.fromtimestamp(created, timezone.utc):%Y-%m-%dT%H:%M:%SZ}"
         made.append(archive(f"{tag}-{number}", base + top, start, text if created else "0001-01-01T00:00:00Z"))
     return made
+
+
+def change(root: Path, draw: random.Random) -> None:
+    """What a command may do to a tree: some of it anew, some removed, moved, linked, or with another mode or time."""
+    for kind in draw.choices(
+        ("file", "into", "directory", "link", "hard", "fifo", "mode", "time", "move", "remove"), k=25
+    ):
+        there = sorted(each for each in root.rglob("*") if each.relative_to(root).parts[0] not in ("etc", "ch", "dev"))
+        old, above = draw.choice(there), draw.choice([root, *(each for each in there if each.is_dir())])
+        new = above / draw.choice(_NAMES)
+        if new.is_symlink() or new.exists() or (kind == "move" and old in (new, *new.parents)):
+            continue
+        is_file = old.is_file() and not old.is_symlink()
+        if kind == "file" or (kind == "into" and is_file):
+            with (new if kind == "file" else old).open("r+b" if kind == "into" else "wb") as file:
+                file.seek(draw.choice(_SIZES))
+                file.write(draw.randbytes(draw.choice(_SIZES)))
+        elif kind == "directory":
+            new.mkdir()
+        elif kind == "link":
+            new.symlink_to(draw.choice(_TARGETS))
+        elif kind == "hard" and is_file:
+            new.hardlink_to(old)
+        elif kind == "fifo":
+            os.mkfifo(new)
+        elif kind == "mode" and not old.is_symlink():
+            old.chmod(draw.choice((0o644, 0o4755, 0o700)))
+        elif kind == "time":
+            at = draw.choice(_TIMES)
+            os.utime(old, (at, at), follow_symlinks=False)
+        elif kind == "move":
+            old.rename(new)
+        elif kind == "remove" and draw.random() < 0.5:
+            shutil.rmtree(old) if old.is_dir() and not old.is_symlink() else old.unlink()
 
 
 KERNEL = ("mount", "-t", "squashfs", "-o", "loop,ro")

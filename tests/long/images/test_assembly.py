@@ -4,13 +4,17 @@
 """
 
 import os
+import random
 import shutil
 import tarfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime, timezone
 from functools import partial
-from itertools import product
+from itertools import chain, count, product
 from pathlib import Path
+from types import SimpleNamespace
 
 import docker
 import pytest
@@ -19,10 +23,12 @@ from docker.models.images import Image
 from runner.core.errors import InfrastructureError, RefusedError
 from runner.core.files import sha256
 from runner.core.progress import Silent
+from runner.images import editing
 from runner.images.conversion import assembly
 from runner.images.conversion.publishing import Conversion
 from runner.images.conversion.squashfs import Options, convert, convert_engine_image, created_at
 from runner.images.packing.mksquashfs import Packing
+from runner.images.writable_root import Tool
 from tests.support import random_images
 from tests.support.heard import Heard
 from tests.support.odd_image import CREATED, Layer, archive, content_lines
@@ -88,6 +94,42 @@ def test_assembled_is_as_from_scratch(
         assert len({(each.entries, str(each.about), each.environment["N"]) for each in made}) == 1
     assert not [line for line in heard.lines if "was not packed" in line or "would not be" in line]
     print(f"assembled {sum(line.startswith('assembled in ') for line in heard.lines)} of 8")
+
+
+@pytest.mark.parametrize("seed", range(_FIRST, _LAST + 1))
+def test_an_edit_assembled_is_as_packed_anew(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each over the one before."""
+    monkeypatch.setenv("RUNNER_CACHE", str(tmp_path / "cache"))
+    draw, heard = random.Random(seed), OfAssemblies()
+    store, archive = tmp_path / "store", tmp_path / "archive"
+    for raw in chain.from_iterable(random_images.archives(each, "edited", 5) for each in count(seed, 10_000)):
+        archive.write_bytes(raw)
+        with suppress(RefusedError, InfrastructureError):  # no container of it starts
+            image = convert(
+                f"docker-archive:{archive}", Options(store=store, packing=Packing(block="128K")), heard
+            ).image
+            break
+    heard.lines.clear()
+    for number in range(4):
+        with editing.writable_copy(image, heard, assemble=True) as copy:
+            random_images.change(copy.root, draw)
+            now = datetime.now(timezone.utc)  # of both
+            monkeypatch.setattr(editing, "datetime", SimpleNamespace(now=lambda _zone, now=now: now))
+            both = (
+                editing.stored(image, each, Tool("ch-run", "ch-run", "1"), ["x"], f"e:{number}", store, heard).image
+                for each in (replace(copy, before={}), copy)
+            )
+            made = tuple(both)
+        lines, mounted = (
+            [of(each.path) for each in made]
+            for of in (content_lines, partial(random_images.as_mounted, mount_point=tmp_path / "mount"))
+        )
+        assert lines[0] == lines[1]
+        assert mounted[0] == mounted[1]
+        assert len({(each.entries, str(each.about), str(each.environment)) for each in made}) == 1
+        image = made[1]
+    assert not [line for line in heard.lines if "would not be" in line]
+    print(f"assembled {sum(line.startswith('assembled in ') for line in heard.lines)} of 4")
 
 
 @pytest.mark.parametrize(

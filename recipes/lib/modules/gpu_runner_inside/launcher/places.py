@@ -185,7 +185,7 @@ def groups_of_all() -> tuple[int | None, set[int]]:
         if grp.getgrgid(login).gr_name == user.pw_name:
             groups = set()  # useradd(8)
     with suppress(KeyError):
-        groups |= {*os.getgroups()} & {grp.getgrnam("users").gr_gid}
+        groups.add(grp.getgrnam("users").gr_gid)
     return login, groups - trusted_names()[1]
 
 
