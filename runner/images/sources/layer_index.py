@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 import msgspec
@@ -35,16 +35,17 @@ def find(diff_id: str) -> list[Entry] | None:
     return None
 
 
-def keep(diff_id: str, entries: Sequence[Entry]) -> None:
-    """Keep the entries of a layer whose digest was checked; a cache that cannot be written to stays as it is."""
+def keep(layers: Mapping[str, Sequence[Entry]]) -> None:
+    """Keep the entries of layers whose digests were checked; a cache that cannot be written to stays as it is."""
     import zstandard
 
-    rows = [(raw_text(each.path), each.kind, raw_text(each.link), each.size, each.head, each.mode, each.mtime)
-            for each in entries]  # fmt: skip
-    raw = msgspec.msgpack.encode((_FORM, diff_id, rows))
     with suppress(OSError, RunnerError):
         blobs.sweep()
-        blobs.keep(_name(diff_id), zstandard.ZstdCompressor(write_checksum=True).compress(raw))
+        for diff_id, entries in layers.items():
+            rows = [(raw_text(each.path), each.kind, raw_text(each.link), each.size, each.head, each.mode, each.mtime)
+                    for each in entries]  # fmt: skip
+            raw = msgspec.msgpack.encode((_FORM, diff_id, rows))
+            blobs.keep(_name(diff_id), zstandard.ZstdCompressor(write_checksum=True).compress(raw))
 
 
 def drop(diff_id: str) -> None:

@@ -56,6 +56,89 @@ class _Reading:
             self.bytes += count
 
 
+class _Image:
+    """An image by its layers, the lowest first: none is fetched twice, nor before it is needed."""
+
+    def __init__(
+        self, name: str, workdir: str, diff_ids: Sequence[str], fetch: Fetch, damaged: Callable[[], int]
+    ) -> None:
+        self._name, self._workdir, self._diff_ids, self._fetch, self._damaged = name, workdir, diff_ids, fetch, damaged
+        self._titles = [f"layer {diff_id.removeprefix('sha256:')[:12]} of {name}" for diff_id in diff_ids]
+        self._fetched: dict[int, Opened] = {}
+        self._held = cache(layer_index.find)
+
+    def packed(self, job: PackJob) -> rootfs.Passed:
+        """Pack the whole root."""
+        return self._stream(self._root(job.progress), job)
+
+    def change(self, others: Sequence[str], workdir: str, job: PackJob) -> Change | None:
+        """As ``Source.change``."""
+        kept = [(other, entries) for other in others if (entries := self._held(other)) is not None]
+        if len(kept) < len(others):
+            return None
+        old, new = merged_layers.Root(kept, [workdir]), self._root(job.progress)
+
+        def pack(names: Mapping[str, bool], job: PackJob) -> rootfs.Passed:
+            passed = self._stream(new, job, names.keys())
+            passed.devices |= new.devices()
+            return passed
+
+        tree = partial(new.tree, job.added.mtime, job.added.timed)
+        return Change(new.differing(self._diff_ids, old, others), pack, tree)
+
+    def _root(self, progress: Progress) -> merged_layers.Root:
+        """Every layer that is read for it is compared with the configuration."""
+        known = {each: entries for each in self._diff_ids if (entries := self._held(each)) is not None}
+        unknown = {each: number for number, each in enumerate(self._diff_ids) if each not in known}
+        if unknown:
+            self._get(progress, unknown.values())
+            progress.step(f"reading {len(unknown)} layers")
+            seen = _Reading()
+            works = [partial(merged_layers.indexed, self._layer(each, seen)) for each in unknown.values()]
+            with self._explained():
+                found = run_in_parallel(
+                    works, workers=None, tick=lambda: progress.moved(seen.bytes, None), stop=seen.stop
+                )
+            read = dict(zip(unknown, found, strict=True))
+            layer_index.keep(read)
+            known |= read
+        layers = zip(self._titles, map(known.__getitem__, self._diff_ids), strict=True)
+        return merged_layers.Root(layers, [self._workdir])
+
+    def _stream(self, root: merged_layers.Root, job: PackJob, names: Set[str] | None = None) -> rootfs.Passed:
+        """Pack the whole root, or what is wanted of it; the bytes of each layer that is read are checked."""
+        files = root.files(names)
+        self._get(job.progress, (number for number, held in enumerate(files) if held))
+        whole = f"squashing {self._name}: {len(files)} layers, as a stream"
+        job.progress.step(whole if names is None else "packing what differs")
+        layers = [self._layer(number, _Reading()) for number in range(len(files))]
+
+        def blocks() -> Iterator[bytes]:
+            with self._explained():
+                yield from merged_layers.merged(layers, root, files, mtime=job.added.mtime, only=names)
+
+        return mksquashfs.packed_stream(blocks(), job, size=root.size if names is None else None)
+
+    def _get(self, progress: Progress, places: Iterable[int]) -> None:
+        if missing := [place for place in places if place not in self._fetched]:
+            self._fetched.update(zip(missing, self._fetch(progress, missing), strict=True))
+
+    def _layer(self, number: int, seen: _Reading) -> Layer:
+        return Layer(self._titles[number], lambda: _unpacked(self._fetched[number], seen), self._diff_ids[number])
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except InfrastructureError as error:
+            for diff_id in self._diff_ids:
+                layer_index.drop(diff_id)
+            if (count := self._damaged()) == 0:
+                raise
+            what = f"{count} kept layers of {self._name} were damaged on this machine's disk, and are removed"
+            raise InfrastructureError(what, fix="convert again: they are fetched anew; check the disk") from error
+
+
 def layered_source(
     name: str,
     digest: str,
@@ -74,91 +157,19 @@ def layered_source(
         damaged: checks kept layers; returns how many were damaged since they were fetched, which it removes.
     """
     config = (configuration.config or manifests.StartUp()).of_container(name)
-    diff_ids = configuration.rootfs.diff_ids
-    titles = [f"layer {diff_id.removeprefix('sha256:')[:12]} of {name}" for diff_id in diff_ids]
-    fetched: dict[int, Opened] = {}
-
-    def get(progress: Progress, places: Iterable[int]) -> None:
-        if missing := [place for place in places if place not in fetched]:
-            fetched.update(zip(missing, fetch(progress, missing), strict=True))
-
-    held = cache(layer_index.find)
-
-    def layer(number: int, seen: _Reading) -> Layer:
-        return Layer(titles[number], lambda: _unpacked(fetched[number], seen), diff_ids[number])
-
-    @contextmanager
-    def explained() -> Iterator[None]:
-        try:
-            yield
-        except InfrastructureError as error:
-            for diff_id in diff_ids:
-                layer_index.drop(diff_id)
-            if (count := damaged()) == 0:
-                raise
-            what = f"{count} kept layers of {name} were damaged on this machine's disk, and are removed"
-            raise InfrastructureError(what, fix="convert again: they are fetched anew; check the disk") from error
-
-    def root(progress: Progress) -> merged_layers.Root:
-        """Every layer that is read for it is compared with the configuration."""
-        known = {each: entries for each in diff_ids if (entries := held(each)) is not None}
-        unknown = {each: number for number, each in enumerate(diff_ids) if each not in known}
-        if unknown:
-            get(progress, unknown.values())
-            progress.step(f"reading {len(unknown)} layers")
-            seen = _Reading()
-            works = [partial(merged_layers.indexed, layer(each, seen)) for each in unknown.values()]
-            with explained():
-                found = run_in_parallel(
-                    works, workers=None, tick=lambda: progress.moved(seen.bytes, None), stop=seen.stop
-                )
-            for diff_id, entries in zip(unknown, found, strict=True):
-                known[diff_id] = entries
-                layer_index.keep(diff_id, entries)
-        return merged_layers.Root(zip(titles, map(known.__getitem__, diff_ids), strict=True), [config.workdir])
-
-    def stream(root: merged_layers.Root, job: PackJob, names: Set[str] | None = None) -> rootfs.Passed:
-        """Pack the whole root, or what is wanted of it; the bytes of each layer that is read are checked."""
-        files = root.files(names)
-        get(job.progress, (number for number, held in enumerate(files) if held))
-        what = f"squashing {name}: {len(files)} layers, as a stream" if names is None else "packing what differs"
-        job.progress.step(what)
-        layers = [layer(number, _Reading()) for number in range(len(files))]
-
-        def blocks() -> Iterator[bytes]:
-            with explained():
-                yield from merged_layers.merged(layers, root, files, mtime=job.added.mtime, only=names)
-
-        return mksquashfs.packed_stream(blocks(), job, size=root.size if names is None else None)
-
-    def packed(job: PackJob) -> rootfs.Passed:
-        return stream(root(job.progress), job)
-
-    def change(others: Sequence[str], workdir: str, job: PackJob) -> Change | None:
-        kept = [(other, entries) for other in others if (entries := held(other)) is not None]
-        if len(kept) < len(others):
-            return None
-        old, new = merged_layers.Root(kept, [workdir]), root(job.progress)
-
-        def pack(names: Mapping[str, bool], job: PackJob) -> rootfs.Passed:
-            passed = stream(new, job, names.keys())
-            passed.devices |= new.devices()
-            return passed
-
-        return Change(new.differing(diff_ids, old, others), pack, partial(new.tree, job.added.mtime, job.added.timed))
-
+    image = _Image(name, config.workdir, configuration.rootfs.diff_ids, fetch, damaged)
     return Source(
         name=name,
         digest=digest,
         created=configuration.created or "",
         architecture=configuration.architecture,
         config=config,
-        packed=packed,
+        packed=image.packed,
         origin=names[-1] if names else "",
         names=tuple(dict.fromkeys(names)),
         data_order="layers",
-        layers=tuple(diff_ids),
-        change=change,
+        layers=tuple(configuration.rootfs.diff_ids),
+        change=image.change,
     )
 
 

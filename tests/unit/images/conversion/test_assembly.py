@@ -229,7 +229,7 @@ def test_what_is_kept_of_a_layer_is_compared_with_it_where_it_is_read(stored: Ca
     layer.file("two", b"2")
     raw, diff_id = layer.bytes(), f"sha256:{sha256(layer.bytes())}"
     stored(raw)
-    layer_index.keep(diff_id, (layer_index.find(diff_id) or [])[:1])
+    layer_index.keep({diff_id: (layer_index.find(diff_id) or [])[:1]})
     with pytest.raises(InfrastructureError, match=r"what is kept of layer .* is of another one"):
         stored(raw, assemble=False)
     assert stored(raw, assemble=False).entries == stored(raw).entries
