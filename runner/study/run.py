@@ -142,13 +142,17 @@ def resume(
         WaitInterrupted: Ctrl-C while it waits.
     """
     ensure_own(Run(study.path))  # what it asks for runs as this user
-    own = study.is_begun_here  # before anything is noted in it
+    asked = study.study
+    record = older(asked.command) if asked.request is None else asked.request
+    check_directory(record, "the study")
+    # Before anything is noted in it: of a copy it would be this user's.
+    check_foreign(repeated(record, {}), {}, Run(study.path), own=study.is_begun_here)
     if how.dry_run:
-        return _resumed(study, how, caller, older, own=own)
+        return _resumed(study, how, caller, record)
     with study.exclusive(caller.say):
         study.go_on()
         settle(study, study.study.launches)
-        return _resumed(study, how, caller, older, own=own)
+        return _resumed(study, how, caller, record)
 
 
 def cancel(study: StudyDirectory) -> tuple[str, ...]:
@@ -159,16 +163,11 @@ def cancel(study: StudyDirectory) -> tuple[str, ...]:
     return one_allocation.cancel(study) if study.study.way == "one-allocation" else separate.cancel(study)
 
 
-def _resumed(
-    study: StudyDirectory, how: How, caller: Caller, older: Callable[[CommandLine], RequestRecord], *, own: bool
-) -> StudyDirectory | PlannedStudy:
+def _resumed(study: StudyDirectory, how: How, caller: Caller, record: RequestRecord) -> StudyDirectory | PlannedStudy:
     asked = study.study
-    record = older(asked.command) if asked.request is None else asked.request
     runs = ((launch, each) for launch in asked.launches for each in study.runs(launch.key))
     ran = next(((*each, plan) for each in runs if (plan := each[1].read("plan.json", PlanRecord)) is not None), None)
     request = repeated(record, {}, image="" if ran is None else image_of(ran[2]))  # site and image stay those that ran
-    check_directory(record, "the study")
-    check_foreign(request, {}, Run(study.path), own=own)
     question = Question(request, asked.gpus, asked.arms, asked.repeats, asked.strong)
     jobs = _preparations(question, how, caller)
     made = gather.look(study).attempts

@@ -90,7 +90,7 @@ from tests.support.reports import measured_run, whole_study
 from tests.support.repositories import git, repository
 from tests.support.shell_files import library, stand_in
 from tests.support.squashfs import SUPERBLOCK, published
-from tests.support.studies import left_run, on_disk, study
+from tests.support.studies import left_run, measured, on_disk, study
 from tests.support.users import ALICE, AS_ROOT, BOB, CAROL, GROUP, become, killed_as, open_directory, outcome_as, run_as
 
 pytestmark = [
@@ -1128,6 +1128,35 @@ def test_a_strangers_study_is_none_by_a_bare_name_and_leads_to_no_run_of_ones_ow
     assert run_as(ALICE, lambda: studies.find("./train").runs(key)) == ()
     for call in (lambda: run.cancel(studies.find("./train")), lambda: run.resume(studies.find("./train"), *NO_ONE)):
         assert f"belongs to user {CAROL}" in outcome_as(ALICE, call).what
+
+
+def test_a_copy_of_a_strangers_study_stays_one_when_it_goes_on(
+    place: Path, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.chown(state, 0, 0)
+    (site := owned(place / "hers", 0) / "site.yaml").write_text("name: s\nextends: local\n")
+    request = make_request({"gpus": 1, "site": str(site), "arguments": ("true",)}, site.parent)
+    asked = study(gpus=(1,), repeats=1, request=record_of(request, str(site)))
+    with monkeypatch.context() as patch:
+        patch.setenv("RUNNER_STATE", str(place / "of the stranger"))
+        copy = on_disk(site.parent, asked)
+    left_run(copy, asked.launches[0].key, measured(1.0), noted=False)
+    subprocess.run(["chown", "-R", f"{ALICE}:{ALICE}", site.parent, state], check=True)
+    for _ in range(2):
+        of = studies.StudyDirectory(copy.path, asked)
+        resumed = outcome_as(ALICE, run.resume, of, run.How(), SimpleNamespace(say=str), None)
+        assert "this is yours, and may be a copy of that user's" in resumed.what
+
+
+def test_a_servers_files_are_below_what_stays_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a name in /tmp is free once the job has ended, while what it started may go on."""
+    monkeypatch.delenv("TMPDIR", raising=False)
+    kept = Path(run_as(ALICE, serve._kept, Path("/nowhere")))
+    try:
+        assert kept.parent.name.startswith(f"gpu-runner-{ALICE}")
+        assert [each.stat().st_mode & 0o777 for each in (kept, kept.parent)] == [0o700] * 2
+    finally:
+        kept.rmdir()
 
 
 @pytest.mark.usefixtures("state")

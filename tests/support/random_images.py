@@ -109,12 +109,15 @@ def archives(seed: int, tag: str, count: int) -> list[bytes]:
 
 
 def change(root: Path, draw: random.Random) -> None:
-    """What a command may do to a tree: some of it anew, some removed, moved, linked, or with another mode or time."""
+    """What a command may do to a tree: some of it anew, some removed, moved, linked, or with another mode or time. No
+    link is followed: it may lead out of the tree.
+    """
     for kind in draw.choices(
         ("file", "into", "directory", "link", "hard", "fifo", "mode", "time", "move", "remove"), k=25
     ):
         there = sorted(each for each in root.rglob("*") if each.relative_to(root).parts[0] not in ("etc", "ch", "dev"))
-        old, above = draw.choice(there), draw.choice([root, *(each for each in there if each.is_dir())])
+        places = [root, *(each for each in there if each.is_dir() and not each.is_symlink())]
+        old, above = draw.choice(there), draw.choice(places)
         new = above / draw.choice(_NAMES)
         if new.is_symlink() or new.exists() or (kind == "move" and old in (new, *new.parents)):
             continue
