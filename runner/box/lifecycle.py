@@ -189,7 +189,8 @@ def _lay_out(state: Path, spec: BoxSpec, pristine: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content)
         path.chmod(0o755 if path.suffix == ".sh" else 0o644)
-    top_level = [entry.name for entry in os.scandir("/") if entry.is_dir(follow_symlinks=False)]
+    entries = (entry for entry in os.scandir("/") if entry.name.isprintable())  # no line of `binds` could hold others
+    top_level = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
     needed = [path for path in (Path.home(), paths.cache_dir(), paths.source_root()) if path]
     seen = config.binds(spec, top_level, needed, state / "logs")
     (state / "binds").write_text("".join(f"{bind.source}\t{bind.target}\n" for bind in seen))
