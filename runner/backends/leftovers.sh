@@ -85,7 +85,7 @@ is_own() {
       -o -type d ! -perm -0002 '(' -name '' "${trusted[@]}" ')' ')' -printf %D)
     { [ -n "$device" ] && is_believed "$device" "$at"; } || return
     if [[ $(ls -ld -- "$at") == d????w???[!t]+* ]]; then # an ACL
-      acl=$(getfacl -cnp -- "$at") || acl=$(printf 'group:%s:rwx\n' "${all[@]}")
+      acl=$(getfacl -cnp -- "$at") || acl=$(id -G | tr ' ' '\n' | sed 's/.*/group:&:rwx/')
       acl=$(sed -n 's/^group:\([0-9]*\):.w.*/\1/p' <<<"$acl")
       for group in $acl; do
         case " ${project[*]} " in *" $group "*) continue ;; esac

@@ -82,7 +82,7 @@ while [ "$each" ]; do
     case $(ls -ld "$each") in
     d????w???[!t]+*) # an ACL
         # shellcheck disable=SC2086  # words
-        acl=$(getfacl -cnp "$each" 2>/dev/null) || acl=$(printf 'group:%s:rwx\n' $all)
+        acl=$(getfacl -cnp "$each" 2>/dev/null) || acl=$(id -G | tr ' ' '\n' | sed 's/.*/group:&:rwx/')
         for group in $(printf '%s\n' "$acl" | sed -n 's/^group:\([0-9]*\):.w.*/\1/p'); do
             case " $groups " in *" $group "*) continue ;; esac
             case " $all " in *" $group "*) ;; *)
