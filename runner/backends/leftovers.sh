@@ -84,9 +84,12 @@ is_own() {
     device=$(find "$at" -maxdepth 0 '(' -type l -o ! '(' "${open[@]}" ')' -o -perm -1000 ')' '(' "${users[@]}" \
       -o -type d ! -perm -0002 '(' -name '' "${trusted[@]}" ')' ')' -printf %D)
     { [ -n "$device" ] && is_believed "$device" "$at"; } || return
-    if [[ $(ls -ld -- "$at") == d????w???[!t]+* ]]; then # an ACL
-      acl=$(getfacl -cnp -- "$at") || acl=$(id -G | tr ' ' '\n' | sed 's/.*/group:&:rwx/')
-      acl=$(sed -n 's/^group:\([0-9]*\):.w.*/\1/p' <<<"$acl")
+    if [[ $(ls -ld -- "$at") == d????w???[!t]+* ]]; then # an ACL: without getfacl, of any of the user's groups
+      if acl=$(getfacl -cnp -- "$at"); then
+        acl=$(sed -n 's/^group:\([0-9]*\):.w.*/\1/p' <<<"$acl")
+      else
+        acl="$login $(id -G)"
+      fi
       for group in $acl; do
         case " ${project[*]} " in *" $group "*) continue ;; esac
         case " ${all[*]} " in *" $group "*) return 1 ;; esac

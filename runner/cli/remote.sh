@@ -80,10 +80,13 @@ while [ "$each" ]; do
         exit 4
     }
     case $(ls -ld "$each") in
-    d????w???[!t]+*) # an ACL
-        # shellcheck disable=SC2086  # words
-        acl=$(getfacl -cnp "$each" 2>/dev/null) || acl=$(id -G | tr ' ' '\n' | sed 's/.*/group:&:rwx/')
-        for group in $(printf '%s\n' "$acl" | sed -n 's/^group:\([0-9]*\):.w.*/\1/p'); do
+    d????w???[!t]+*) # an ACL: without getfacl, of any of the user's groups
+        if acl=$(getfacl -cnp "$each" 2>/dev/null); then
+            acl=$(printf '%s\n' "$acl" | sed -n 's/^group:\([0-9]*\):.w.*/\1/p')
+        else
+            acl="$login $(id -G)"
+        fi
+        for group in $acl; do
             case " $groups " in *" $group "*) continue ;; esac
             case " $all " in *" $group "*) ;; *)
                 # On a directory of the user, one that he is not in; root chooses groups.

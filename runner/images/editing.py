@@ -81,10 +81,11 @@ def writable_copy(image: StoredImage, progress: Progress, *, assemble: bool = Fa
         progress.step(f"unpacking {image.reference} into {work}")
         root = work / writable_root.ROOT
         writable_root.unpack(image.path, root)
-        variables = {} if form_of(image.path) == "sif" else dict(image.environment)
-        before = writable_root.states(root) if assemble else {}
-        time.sleep(_TICK_S)
-        yield Copy(work, image.workdir or "/", variables, before)
+        is_squashfs, before = form_of(image.path) == "squashfs", {}
+        if assemble and is_squashfs:
+            before = writable_root.states(root)
+            time.sleep(_TICK_S)
+        yield Copy(work, image.workdir or "/", dict(image.environment) if is_squashfs else {}, before)
 
 
 def run(tool: Tool, copy: Copy, words: Sequence[str], *, to_stderr: bool = False) -> int:
@@ -141,7 +142,7 @@ def stored(
                 progress.line(f"not assembled: {reason}")
         return tree.packed(job)
 
-    source, assemble = replace(tree, packed=packed), bool(copy.before) and form == "squashfs"
+    source, assemble = replace(tree, packed=packed), bool(copy.before)
     writable_root.make_readable(copy.root)
     if form == "sif":
         where = f"edit of {image.reference}"

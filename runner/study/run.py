@@ -151,7 +151,7 @@ def resume(
         return _resumed(study, how, caller, record)
     with study.exclusive(caller.say):
         study.go_on()
-        settle(study, study.study.launches)
+        settle(study, asked.launches)
         return _resumed(study, how, caller, record)
 
 

@@ -21,6 +21,7 @@ _SIZES = (0, 0, 1, 900, 900, 5000, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK, 2 * B
 _TIMES = (1, OLD, OLD, OLD, EPOCH - 7, EPOCH, EPOCH + 1, EPOCH + 86400, 4_000_000_000)
 _CREATED = (0, OLD - 1, *[EPOCH] * 3, *[EPOCH + 1] * 2, *[EPOCH + 90_000] * 4)
 _SPECIAL = {"directory": tarfile.DIRTYPE, "opaque": tarfile.DIRTYPE, "fifo": tarfile.FIFOTYPE}
+_CHANGES = ("file", "into", "directory", "link", "hard", "fifo", "mode", "time", "move", "remove")
 _KINDS = ["file"] * 12 + ["directory", "hard"] * 3 + ["symlink"] * 2 + ["fifo", "device", "opaque"] + ["whiteout"] * 4
 
 
@@ -112,9 +113,7 @@ def change(root: Path, draw: random.Random) -> None:
     """What a command may do to a tree: some of it anew, some removed, moved, linked, or with another mode or time. No
     link is followed: it may lead out of the tree.
     """
-    for kind in draw.choices(
-        ("file", "into", "directory", "link", "hard", "fifo", "mode", "time", "move", "remove"), k=25
-    ):
+    for kind in draw.choices(_CHANGES, k=25):
         there = sorted(each for each in root.rglob("*") if each.relative_to(root).parts[0] not in ("etc", "ch", "dev"))
         places = [root, *(each for each in there if each.is_dir() and not each.is_symlink())]
         old, above = draw.choice(there), draw.choice(places)

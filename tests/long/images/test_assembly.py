@@ -115,11 +115,10 @@ def test_an_edit_assembled_is_as_packed_anew(seed: int, tmp_path: Path, monkeypa
             random_images.change(copy.root, draw)
             now = datetime.now(timezone.utc)  # of both
             monkeypatch.setattr(editing, "datetime", SimpleNamespace(now=lambda _zone, now=now: now))
-            both = (
+            made = [
                 editing.stored(image, each, Tool("ch-run", "ch-run", "1"), ["x"], f"e:{number}", store, heard).image
                 for each in (replace(copy, before={}), copy)
-            )
-            made = tuple(both)
+            ]
         lines, mounted = (
             [of(each.path) for each in made]
             for of in (content_lines, partial(random_images.as_mounted, mount_point=tmp_path / "mount"))

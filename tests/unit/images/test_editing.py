@@ -15,6 +15,7 @@ import pytest
 from runner.core.errors import InfrastructureError, RefusedError, UsageError
 from runner.core.progress import Silent
 from runner.images import editing, writable_root
+from runner.images.conversion.publishing import ABOUT
 from runner.images.conversion.squashfs import convert_source
 from runner.images.packing.rootfs import Config
 from runner.images.store import image_files, store
@@ -96,11 +97,13 @@ _CHANGES = """
 echo new >opt/new; mkdir -p opt/made/below; echo x >opt/made/below/x; rm -r many/1; rm many/2/05
 mv many/2/06 many/2/six; echo 9 >many/2/07; touch -d @1500000000 many/2/07; ln many/2/08 opt/hard; chmod 4755 many/2/09
 ln -sf /x opt/link; rm many/2/10; mkdir many/2/10; rm -r many/3; echo file >many/3; mv many/4 opt/moved; mkfifo opt/pipe
+ln -s //x// opt/odd
 """
 
 
 def test_assembled_it_is_as_packed_anew(image: StoredImage, monkeypatch: pytest.MonkeyPatch) -> None:
-    old = "ln many/2/20 many/2/twenty; find many -exec touch -hd @1500000000 {} +"
+    linked = f"mkdir many/linked; echo {{}} >{ABOUT}; ln {ABOUT} many/linked"  # packed in any case
+    old = f"mkdir opt/runner; {linked}; ln many/2/20 many/2/twenty; find many -exec touch -hd @1500000000 {{}} +"
     filled = edited(image, f"for d in 1 2 3 4; do mkdir -p many/$d; seq 60 | split -l 1 -d - many/$d/; done; {old}")
     now, heard, words = datetime.now(timezone.utc), Heard(), ["sh", "-c", _CHANGES]
     monkeypatch.setattr(editing, "datetime", SimpleNamespace(now=lambda _zone: now))
