@@ -156,11 +156,12 @@ def _own_disk(site: Site, used: Iterable[Path]) -> str:
 
 def _owners(request: Request, of_modules: Iterable[Path]) -> tuple[tuple[str, int], ...]:
     """As ``Plan.owners``: whoever has such a name when the job starts must be the same user, or this one where none
-    has it yet.
+    has it yet. Where all may write already, the user forces it.
     """
 
     def is_remade(place: Path) -> bool:
-        return any(map(ownership.is_open, Path(os.path.realpath(place)).parents))
+        above = Path(os.path.realpath(place)).parents
+        return any(map(ownership.is_open, above)) and not ownership.is_open(place)
 
     places = map(_directory_of, _places_of_program(request, is_remade))
     remade = dict.fromkeys(filter(is_remade, chain(places, of_modules)))

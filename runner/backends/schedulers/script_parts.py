@@ -26,13 +26,33 @@ ENTER = f"""\
 # Goes to a directory by its name, which others may hold by now: yours, user $2's, or the system's, closed to others.
 runner_enter() {{
   cd -- "$1" || exit {NO_RUN_DIRECTORY}
-  local PATH=/usr/bin:/bin${{PATH:+:$PATH}} runner_uid=- runner_name=- runner_mode=2 runner_first
-  read -r runner_uid runner_name runner_mode < <(stat -c '%u %U %a' . || echo - - 2)
-  runner_first=$(awk '$1 == "UID_MIN" {{ print $2 }}' /etc/login.defs 2>/dev/null)
-  case ,$(id -u),65534,4294967294,${{2-}},${{RUNNER_TRUST-}}, in *,"$runner_uid",* | *,"$runner_name",*) return ;; esac
-  [ $(( 0$runner_mode & 2 )) -ne 0 ] || [ "$runner_uid" -ge "${{runner_first:-1000}}" ] || return 0
-  echo "$1 is user $runner_uid's by now; submit again, from (--runs: in) a directory of your own" >&2
+  local PATH=/usr/bin:/bin${{PATH:+:$PATH}} uid=- name=- mode=2 first
+  read -r uid name mode < <(stat -c '%u %U %a' . || echo - - 2)
+  first=$(awk '$1 == "UID_MIN" {{ print $2 }}' /etc/login.defs 2>/dev/null)
+  case ,$(id -u),65534,4294967294,${{2-}},${{RUNNER_TRUST-}}, in *,"$uid",* | *,"$name",*) first=4294967296 ;; esac
+  [ $(( 0$mode & 2 )) -ne 0 ] || [ "$uid" -ge "${{first:-1000}}" ] || return 0
+  echo "${{3-$1}} is user $uid's by now, or open to all; submit again, from (--runs: in) one of your own" >&2
   exit {ANOTHERS_DIRECTORY}
+}}"""
+# Where others may make the place anew, or lead it elsewhere, and may do so at any moment.
+_PLACE = f"""\
+# Ends the script where directory $1, or a link on the way, is of others than you, the system, and users $2.
+runner_place() {{
+  local at= rest=$1/ known=,0,$(id -u),65534,4294967294,$2,${{RUNNER_TRUST-}}, _
+  for _ in {{1..1000}}; do
+    case ${{rest%%/*}} in '' | .) ;; ..) at=${{at%/*}} ;; *) at=$at/${{rest%%/*}} ;; esac
+    rest=${{rest#*/}}
+    if [ -L "$at" ]; then
+      case $known in *,"$(stat -c %u -- "$at")",* | *,"$(stat -c %U -- "$at")",*) ;; *) break ;; esac
+      rest=$(readlink -- "$at")/$rest
+      case $rest in /*) at= ;; *) at=${{at%/*}} ;; esac
+    fi
+    [ -n "$rest" ] || break
+  done
+  cd -P -- "$at/" && [ "$PWD" = "${{at:-/}}" ] && runner_enter . "$2" "$1" || {{
+    echo "$1 is another user's by now, or a link on the way; submit again, from a directory of your own" >&2
+    exit {ANOTHERS_DIRECTORY}
+  }}
 }}"""
 # The script lies in the run directory.
 INTO_RUN_DIRECTORY = f"""\
@@ -89,12 +109,12 @@ def owners(plan: Plan) -> Iterator[str]:
     """Ends the script where what the program would start in, or is in, has become another user's, or is gone: he could
     make it anew. What was not there when the job was planned may still not be.
     """
+    if plan.owners:
+        yield _PLACE
     for place, user in plan.owners:
-        directory, owner = map(quoted_argument, texts(place, str(user)))
-        if user >= 0:
-            yield f"(runner_enter {directory} {owner}) || exit {ANOTHERS_DIRECTORY}"
-        else:
-            yield f"[ ! -e {directory} ] || (runner_enter {directory}) || exit {ANOTHERS_DIRECTORY}"
+        directory, owner = map(quoted_argument, texts(place, str(user) if user >= 0 else ""))
+        not_there = "" if user >= 0 else f"[ ! -e {directory} ] || "
+        yield f"{not_there}(runner_place {directory} {owner}) || exit {ANOTHERS_DIRECTORY}"
 
 
 def needs_profile(plan: Plan) -> bool:

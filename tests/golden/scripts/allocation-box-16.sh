@@ -15,12 +15,12 @@
 set -uo pipefail; umask 077
 runner_enter() {
   cd -- "$1" || exit 72
-  local PATH=/usr/bin:/bin${PATH:+:$PATH} runner_uid=- runner_name=- runner_mode=2 runner_first
-  read -r runner_uid runner_name runner_mode < <(stat -c '%u %U %a' . || echo - - 2)
-  runner_first=$(awk '$1 == "UID_MIN" { print $2 }' /etc/login.defs 2>/dev/null)
-  case ,$(id -u),65534,4294967294,${2-},${RUNNER_TRUST-}, in *,"$runner_uid",* | *,"$runner_name",*) return ;; esac
-  [ $(( 0$runner_mode & 2 )) -ne 0 ] || [ "$runner_uid" -ge "${runner_first:-1000}" ] || return 0
-  echo "$1 is user $runner_uid's by now; submit again, from (--runs: in) a directory of your own" >&2
+  local PATH=/usr/bin:/bin${PATH:+:$PATH} uid=- name=- mode=2 first
+  read -r uid name mode < <(stat -c '%u %U %a' . || echo - - 2)
+  first=$(awk '$1 == "UID_MIN" { print $2 }' /etc/login.defs 2>/dev/null)
+  case ,$(id -u),65534,4294967294,${2-},${RUNNER_TRUST-}, in *,"$uid",* | *,"$name",*) first=4294967296 ;; esac
+  [ $(( 0$mode & 2 )) -ne 0 ] || [ "$uid" -ge "${first:-1000}" ] || return 0
+  echo "${3-$1} is user $uid's by now, or open to all; submit again, from (--runs: in) one of your own" >&2
   exit 82
 }
 runner_job=$SLURM_JOB_ID

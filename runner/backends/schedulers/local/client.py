@@ -189,13 +189,20 @@ class Local:
             until = time.monotonic() + GRACE_S
             while job.script() and time.monotonic() < until:
                 time.sleep(_POLL_S)
-            while left := job.running():
-                for each in left:
-                    process_identity.send(each, signal.SIGKILL)
-                time.sleep(_POLL_S)
         except PermissionError:
             where = f"process {job_id.partition('.')[0]}"
             raise UnknownStateError(f"job {job_id} is another user's", where=where) from None
+        while any([_is_killed(each) for each in job.running()]):  # all of them
+            time.sleep(_POLL_S)
+
+
+def _is_killed(member: Entry) -> bool:
+    """False: it is another user's by now, as below sudo."""
+    try:
+        process_identity.send(member, signal.SIGKILL)
+    except PermissionError:
+        return False
+    return True
 
 
 def plan_of(run_directory: Path) -> Plan:

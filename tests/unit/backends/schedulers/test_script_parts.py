@@ -243,11 +243,19 @@ def test_a_job_enters_no_directory_that_has_become_a_strangers(tmp_path: Path) -
         done = bash(library(tmp_path), code, {"RUNNER_TRUST": trust, "PATH": "/usr/bin:/bin"})
         assert done.returncode == (0 if is_entered else ANOTHERS_DIRECTORY), (user, trust, done.stderr)
         assert done.stdout == (f"{tmp_path}\n" if is_entered else "")
-        assert (f"it's is user {BOB}'s by now; submit again, from" in done.stderr) != is_entered
+        assert (f"it's is user {BOB}'s by now, or open to all; submit again, from" in done.stderr) != is_entered
     (tmp_path / "it's").chmod(0o1777)
-    for user, status in ((0, 0), (1, ANOTHERS_DIRECTORY)):  # the system's, as a stranger's link could lead to
+    for user in (0, 1):  # this user's, or the system's, as a stranger's link could lead to
         os.chown(tmp_path / "it's", user, user)
-        assert bash(library(tmp_path), code, {"PATH": "/usr/bin:/bin"}).returncode == status, user
+        for enters in (code, f'{ENTER}\nrunner_enter "$(echo it*)"'):
+            assert bash(library(tmp_path), enters, {"PATH": "/usr/bin:/bin"}).returncode == ANOTHERS_DIRECTORY, user
+    (tmp_path / "it's").chmod(0o755)
+    os.chown(tmp_path / "it's", 0, 0)
+    (tmp_path / "its").symlink_to("it's")
+    plan = msgspec.structs.replace(PLAN, owners=((f"{tmp_path}/./its/", ALICE),))
+    for user, status in ((0, 0), (ALICE, 0), (BOB, ANOTHERS_DIRECTORY)):
+        os.chown(tmp_path / "its", user, user, follow_symlinks=False)
+        assert bash(library(tmp_path), "\n".join((ENTER, *owners(plan)))).returncode == status, "whose link it is"
     (tmp_path / "it's").rmdir()
     for user, status in ((ALICE, ANOTHERS_DIRECTORY), (-1, 0)):
         plan = msgspec.structs.replace(PLAN, owners=((str(tmp_path / "it's"), user),))

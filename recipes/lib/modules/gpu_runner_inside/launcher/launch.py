@@ -126,11 +126,11 @@ class Launch:
         if here.size > 1 and options.wireup == "rendezvous":
             self._check_gloo()
         place = self._meet(here, token)
+        if place is None and options.wireup in ("rendezvous", "torchrun"):
+            made.setdefault("MASTER_PORT", str(network.free_port("127.0.0.1", [0])))
         if options.wireup == "rendezvous":
             made = wireup.by_rendezvous(made, here, self.host, place)
         elif options.wireup == "torchrun":
-            if place is None:
-                made.setdefault("MASTER_PORT", str(network.free_port("127.0.0.1", [0])))
             made = wireup.like_torchrun(made, here, place)
         elif options.wireup == "own":
             made = wireup.of_its_own(made, options.gpus, len(binding.gpus()))
@@ -263,7 +263,7 @@ class Launch:
                 f"note: {', '.join(self.caches.of_others)}: a directory of the job's own, as others may have put "
                 f"on {self.host} what is there, or it has no room; RUNNER_TRUST=NAME trusts them"
             )
-        if here.rank == 0 and self.caches is not None and not caches.HOME.keys().isdisjoint(made):
+        if here.rank == 0 and self.caches is not None and not home and not caches.HOME.keys().isdisjoint(made):
             self._say(
                 "note: the home directory is not visible in here. What programs cache there (models, data sets) is in "
                 f"{self.caches.path} until the job ends; --mount and --env XDG_CACHE_HOME=... keep it elsewhere"
