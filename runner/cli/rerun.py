@@ -54,7 +54,8 @@ def command(run: str, without: tuple[str, ...], **flags: Any) -> int:
     record = recorded(first)
     request = repeated(record, changes, without=left_out, image=image_of(first.needed_plan()))
     ids = filter(None, (first.run_id, first.ran_in.name))  # which it has, and had
-    if any(os.path.lexists(index() / each) for each in ids):  # else the user has named it, whosever it is
+    is_own = first.owner == os.geteuid() or any(os.path.lexists(index() / each) for each in ids)
+    if is_own:  # else the user has named it, whosever it is
         check_directory(record, "the first run")
     if not is_linked(first):
         check_foreign(request, changes, first)

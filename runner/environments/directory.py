@@ -322,14 +322,14 @@ def find(name_or_directory: str, scratch: str, site: str) -> Environment:
     return environment
 
 
-def all_environments(at: Path) -> Iterator[tuple[Path, Environment | None]]:
+def all_environments(at: Path, *, own: bool = False) -> Iterator[tuple[Path, Environment | None]]:
     """Every environment below a directory, with None for one that is not finished; none that another user's link leads
-    to. Raises UsageError: one leads to the directory.
+    to; ``own``: none that ``find`` would refuse by its name. Raises UsageError: such a link leads to the directory.
     """
     files.resolved(at)
     for root in sorted(at.iterdir()) if at.is_dir() else ():
         with suppress(UsageError):
-            if root.is_dir() and (root / SCRIPT).exists():
+            if root.is_dir() and (root / SCRIPT).exists() and not (own and ownership.exchangeable_by(root)):
                 yield root, _read(root)
 
 

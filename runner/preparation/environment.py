@@ -229,7 +229,8 @@ def list_environments(
 ) -> tuple[tuple[Path, Environment | None], ...]:
     """The user's environments at a site with their directories; None for one that is not finished."""
     scratch = _user_site(site, scratch, say).personal.scratch
-    return tuple(directory.all_environments(at.absolute() if at else directory.user_directory(scratch)))
+    place = at.absolute() if at else directory.user_directory(scratch)
+    return tuple(directory.all_environments(place, own=at is None))
 
 
 def _user_site(site: str | None, scratch: str | None, say: Say, *, keep: bool = True) -> UserSite:

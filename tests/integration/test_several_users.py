@@ -2070,6 +2070,12 @@ def test_no_yaml_and_no_environment_is_read_through_a_strangers_link(place: Path
     assert outcome_as(ALICE, read_site, str(hers / "site.yaml")).what == link
     assert outcome_as(ALICE, read_recipe, str(hers)).what == link
     assert run_as(ALICE, lambda: list(environments.all_environments(envs))) == []
+    shutil.copytree(private, hers / "copies/hers")
+    subprocess.run(["chown", "-R", f"{CAROL}:{CAROL}", hers / "copies"], check=True)
+    subprocess.run(["chmod", "-R", "a+rX", hers / "copies"], check=True)
+    for own, names in ((False, ["hers"]), (True, [])):
+        listed = run_as(ALICE, lambda own=own: list(environments.all_environments(hers / "copies", own=own)))
+        assert [root.name for root, _ in listed] == names
     for name, base in (("bad", private / "site.yaml"), ("good", "site2.yaml")):
         (hers / f"{name}.yaml").write_text(f"name: theirs\nextends: {base}\n")
         shutil.chown(hers / f"{name}.yaml", CAROL, CAROL)

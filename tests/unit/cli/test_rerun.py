@@ -15,6 +15,7 @@ import pytest
 from runner.cli.rerun import image_line
 from runner.core import ownership
 from runner.core.errors import Exit
+from runner.jobs.directory import index
 from runner.jobs.seals import orders
 from runner.model.plan import PlannedImage
 from tests.support import documents
@@ -126,6 +127,8 @@ def test_of_a_run_that_was_renamed_too_strangers_are_refused(
     directory = Path(str(facts(call)["directory"]))
     renamed = directory.rename(directory.with_name("paper"))
     monkeypatch.setattr(ownership, "exchangeable_by", lambda path, **_: "a stranger's" if path.name == ODD else "")
+    assert "a stranger's, since" in call("rerun", str(renamed), "--dry-run", code=Exit.REFUSED)[1]
+    (index() / directory.name).unlink()  # as of one by `submit --write`, and by another RUNNER_STATE
     assert "a stranger's, since" in call("rerun", str(renamed), "--dry-run", code=Exit.REFUSED)[1]
 
 
