@@ -156,15 +156,18 @@ def _own_disk(site: Site, used: Iterable[Path]) -> str:
 
 def _owners(request: Request, of_modules: Iterable[Path]) -> tuple[tuple[str, int], ...]:
     """As ``Plan.owners``: whoever has such a name when the job starts must be the same user, or this one where none
-    has it yet. Where all may write already, the user forces it.
+    has it yet; and of directories above it those whose names all may take. Where all may write already, the user
+    forces it.
     """
 
     def is_remade(place: Path) -> bool:
         above = Path(os.path.realpath(place)).parents
         return any(map(ownership.is_open, above)) and not ownership.is_open(place)
 
-    places = map(_directory_of, _places_of_program(request, is_remade))
-    remade = dict.fromkeys(filter(is_remade, chain(places, of_modules)))
+    places = [*filter(is_remade, chain(map(_directory_of, _places_of_program(request, is_remade)), of_modules))]
+    above = (each for place in places for each in Path(os.path.realpath(place)).parents)
+    taken = (each for each in above if ownership.is_open(each.parent) and not ownership.is_open(each))
+    remade = dict.fromkeys(chain(places, taken))
     if remade and request.mounted_directory is not None:
         remade[Path(request.mounted_directory)] = None  # of which the launcher asks then
     owners = dict[str, int]()

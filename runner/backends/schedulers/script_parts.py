@@ -26,8 +26,8 @@ ENTER = f"""\
 # Goes to a directory by its name, which others may hold by now: yours, user $2's, or the system's, closed to others.
 runner_enter() {{
   cd -- "$1" || exit {NO_RUN_DIRECTORY}
-  local PATH=/usr/bin:/bin${{PATH:+:$PATH}} uid=- name=- mode=2 first
-  read -r uid name mode < <(stat -c '%u %U %a' . || echo - - 2)
+  local PATH=/usr/bin:/bin${{PATH:+:$PATH}} uid name mode first
+  read -r uid name mode < <(stat -c '%u %U %a' .) || uid=- name=- mode=2
   first=$(awk '$1 == "UID_MIN" {{ print $2 }}' /etc/login.defs 2>/dev/null)
   case ,$(id -u),65534,4294967294,${{2-}},${{RUNNER_TRUST-}}, in *,"$uid",* | *,"$name",*) first=4294967296 ;; esac
   [ $(( 0$mode & 2 )) -ne 0 ] || [ "$uid" -ge "${{first:-1000}}" ] || return 0
@@ -38,12 +38,13 @@ runner_enter() {{
 _PLACE = f"""\
 # Ends the script where directory $1, or a link on the way, is of others than you, the system, and users $2.
 runner_place() {{
-  local at= rest=$1/ known=,0,$(id -u),65534,4294967294,$2,${{RUNNER_TRUST-}}, _
+  local at= rest=$1/ known=,0,$(id -u),65534,4294967294,$2,${{RUNNER_TRUST-}}, uid name _
   for _ in {{1..1000}}; do
     case ${{rest%%/*}} in '' | .) ;; ..) at=${{at%/*}} ;; *) at=$at/${{rest%%/*}} ;; esac
     rest=${{rest#*/}}
     if [ -L "$at" ]; then
-      case $known in *,"$(stat -c %u -- "$at")",* | *,"$(stat -c %U -- "$at")",*) ;; *) break ;; esac
+      read -r uid name < <(stat -c '%u %U' -- "$at") || uid=- name=-   # it may come and go
+      case $known in *,"$uid",* | *,"$name",*) ;; *) break ;; esac
       rest=$(readlink -- "$at")/$rest
       case $rest in /*) at= ;; *) at=${{at%/*}} ;; esac
     fi

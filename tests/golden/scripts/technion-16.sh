@@ -15,8 +15,8 @@ set -uo pipefail; umask 077
 # Goes to a directory by its name, which others may hold by now: yours, user $2's, or the system's, closed to others.
 runner_enter() {
   cd -- "$1" || exit 72
-  local PATH=/usr/bin:/bin${PATH:+:$PATH} uid=- name=- mode=2 first
-  read -r uid name mode < <(stat -c '%u %U %a' . || echo - - 2)
+  local PATH=/usr/bin:/bin${PATH:+:$PATH} uid name mode first
+  read -r uid name mode < <(stat -c '%u %U %a' .) || uid=- name=- mode=2
   first=$(awk '$1 == "UID_MIN" { print $2 }' /etc/login.defs 2>/dev/null)
   case ,$(id -u),65534,4294967294,${2-},${RUNNER_TRUST-}, in *,"$uid",* | *,"$name",*) first=4294967296 ;; esac
   [ $(( 0$mode & 2 )) -ne 0 ] || [ "$uid" -ge "${first:-1000}" ] || return 0

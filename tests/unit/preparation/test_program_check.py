@@ -118,9 +118,11 @@ def test_the_job_compares_whose_a_directory_is_that_others_could_make_anew(
 ) -> None:
     """Once it is gone; whose it is was judged before the job waited."""
     (own := shared / "scratch/own").mkdir(0o700, parents=True)
-    shutil.copy(shared / "run.py", own)
+    (below := own / "below").mkdir()
+    for place in (own, below):
+        shutil.copy(shared / "run.py", place)
     own.parent.chmod(mode)
-    for start, script in ((own, "run.py"), (shared, f"{own}/run.py")):
+    for start, script in ((own, "run.py"), (below, "run.py"), (shared, f"{own}/run.py")):
         monkeypatch.chdir(start)
         job = prepared(shared, "python3", script, runs=str(shared / "runs"))
         assert {*job.plan.owners} == ({(str(each), os.geteuid()) for each in (own, start)} if mode == 0o1777 else set())

@@ -43,11 +43,19 @@ case " ${options[*]} " in
 *" --user "*) options+=(--preserve-credentials) ;;
 *" --mount "*) [ "$EUID" -eq 0 ] || refuse "a program with root's rights made this container: only root may enter it" ;;
 esac
-[ "/proc/$process/root/" -ef / ] || options+=(--root)   # which an ordinary user may only in a container
+start=/proc/$process/cwd root=/proc/$process/root/ images_own=
+if ! [ "$root" -ef / ]; then
+  options+=(--root)   # which an ordinary user may only in a container
+  [ "$(stat -L -c %d "$start")" != "$(stat -c %d "$root")" ] || images_own=yes
+fi
+if [ -z "$images_own" ] && [ "$(find -L "$start" -prune -perm -o=w)" ]; then   # others may have put modules
+  echo "note: the job's program is in $(readlink "$start"), where all may write; this one starts in /" >&2
+  start=$root
+fi
 if [ "${#options[@]}" -gt 0 ]; then
-  set -- "$enter" --target "$process" "${options[@]}" --wd -- "$@"
+  set -- "$enter" --target "$process" "${options[@]}" --wd="$start" -- "$@"
 else   # nsenter of util-linux 2.41 would refuse to enter nothing
-  cd -P -- "/proc/$process/cwd" || refuse "the job's directory is gone on $(uname -n)"
+  cd -P -- "$start" || refuse "the job's directory is gone on $(uname -n)"
 fi
 # A variable of the job may have any name: of ours only WORD_OF_JOB is used from here on.
 for name in $(compgen -e) options; do [ "$name" = TERM ] || unset -v "$name"; done

@@ -26,9 +26,9 @@ def processes() -> Iterator[ExitStack]:
         yield stack
 
 
-def started(stack: ExitStack, *words: str) -> None:
+def started(stack: ExitStack, *words: str, start: str | Path = "/") -> None:
     # Elsewhere than in a checkout, which may be closed to other users.
-    child = subprocess.Popen([*words, "sleep", "60"], cwd="/", stderr=subprocess.DEVNULL)
+    child = subprocess.Popen([*words, "sleep", "60"], cwd=start, stderr=subprocess.DEVNULL)
     stack.callback(child.wait)
     stack.callback(child.kill)
     until(lambda: Path(f"/proc/{child.pid}/comm").read_text() == "sleep\n", every_s=0.02)
@@ -46,6 +46,17 @@ def test_an_ordinary_user_gets_variables_of_whatever_name(processes: ExitStack) 
     done = subprocess.run([*ORDINARY, "sh", "-c", argv[-1]], capture_output=True, text=True, env=env, check=False)
     uid = UNPRIVILEGED if ORDINARY else os.geteuid()
     assert (done.returncode, done.stdout) == (0, f"{uid}: e, o, w, n, ours, a '$b\n!\n"), done.stderr
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o1777])
+def test_it_starts_where_the_jobs_program_is_unless_all_may_write_there(
+    mode: int, processes: ExitStack, tmp_path: Path
+) -> None:
+    tmp_path.chmod(mode)
+    started(processes, "env", MARK, start=tmp_path)
+    done = subprocess.run(beside("pwd"), capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ("/" if mode == 0o1777 else str(tmp_path))
+    assert (f"is in {tmp_path}, where all may write; this one starts in /" in done.stderr) == (mode == 0o1777)
 
 
 @AS_ROOT

@@ -256,6 +256,8 @@ def test_a_job_enters_no_directory_that_has_become_a_strangers(tmp_path: Path) -
     for user, status in ((0, 0), (ALICE, 0), (BOB, ANOTHERS_DIRECTORY)):
         os.chown(tmp_path / "its", user, user, follow_symlinks=False)
         assert bash(library(tmp_path), "\n".join((ENTER, *owners(plan)))).returncode == status, "whose link it is"
+    gone = 'stat() { [[ $* != *its ]] && command stat "$@"; }'  # as a link that comes and goes
+    assert bash(library(tmp_path), "\n".join((gone, ENTER, *owners(plan)))).returncode == ANOTHERS_DIRECTORY
     (tmp_path / "it's").rmdir()
     for user, status in ((ALICE, ANOTHERS_DIRECTORY), (-1, 0)):
         plan = msgspec.structs.replace(PLAN, owners=((str(tmp_path / "it's"), user),))
