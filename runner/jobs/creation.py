@@ -36,10 +36,12 @@ def create(root: Path, label: str, now_s: float, at: Path | None = None) -> Run:
             check_place(at)  # as it is named, too
             path = at.resolve()
             check_place(path)
-            if any(path.iterdir()):
+            before = path.stat().st_mode & 0o7777  # it may have been there
+            path.chmod(0o700)
+            if any(path.iterdir()):  # when no other user can put any
+                path.chmod(before)
                 fix = "name a directory that is not there"
                 raise UsageError("there are files in it already", where=str(at), fix=fix)
-            path.chmod(0o700)  # it may have been there
         for folder in ("logs", "ranks", "nccl"):
             (path / folder).mkdir()
     except OSError as error:

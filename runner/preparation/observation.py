@@ -156,7 +156,7 @@ def _own_disk(site: Site, used: Iterable[Path]) -> str:
 
 def _owners(request: Request, of_modules: Iterable[Path]) -> tuple[tuple[str, int], ...]:
     """As ``Plan.owners``: whoever has such a name when the job starts must be the same user, or this one where none
-    has it yet; and of directories above it those whose names all may take. Where all may write already, the user
+    has it yet; so must those above it whose names all may take. Where all may write already, the user
     forces it.
     """
 
@@ -165,8 +165,8 @@ def _owners(request: Request, of_modules: Iterable[Path]) -> tuple[tuple[str, in
         return any(map(ownership.is_open, above)) and not ownership.is_open(place)
 
     places = [*filter(is_remade, chain(map(_directory_of, _places_of_program(request, is_remade)), of_modules))]
-    above = (each for place in places for each in Path(os.path.realpath(place)).parents)
-    taken = (each for each in above if ownership.is_open(each.parent) and not ownership.is_open(each))
+    above = {each for place in places for each in Path(os.path.realpath(place)).parents}
+    taken = sorted(each for each in above if ownership.is_open(each.parent) and not ownership.is_open(each))
     remade = dict.fromkeys(chain(places, taken))
     if remade and request.mounted_directory is not None:
         remade[Path(request.mounted_directory)] = None  # of which the launcher asks then

@@ -54,7 +54,7 @@ def test_every_way_of_every_site_has_a_golden_script() -> None:
 
 
 def test_the_script_of_16_gpus_under_pyxis_can_be_read() -> None:
-    assert len(script_of(FIRST).text.splitlines()) <= 72
+    assert len(script_of(FIRST).text.splitlines()) <= 84
 
 
 @for_each(MAKERS)
@@ -118,7 +118,7 @@ def test_a_run_directory_that_a_stranger_has_made_anew_ends_the_job(name: str, t
     env |= {"SLURM_JOB_ID": "7", "PBS_JOBID": "7"}
     done = subprocess.run(["bash", tmp_path / "run/job.sh"], env=env, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (82, "")
-    assert f"{tmp_path}/run is user {BOB}'s by now, or open to all; submit again" in done.stderr
+    assert f"{tmp_path}/run is another user's by now, or open to all; submit again" in done.stderr
 
 
 def test_the_script_is_a_function_of_the_plan_only(tmp_path: Path) -> None:

@@ -23,37 +23,28 @@ STRICT = "set -uo pipefail; umask 077"
 # Before any file of such a directory is read. Users whom a network file system or a container does not know are 65534,
 # or one less than (uid_t) -1.
 ENTER = f"""\
-# Goes to a directory by its name, which others may hold by now: yours, user $2's, or the system's, closed to others.
+# Goes to directory $1. Others may have taken its name by now, or one on the way, and may do so at any moment: it, each
+# link, and what lies where all may write must be yours, the system's or of users $2.
 runner_enter() {{
-  cd -- "$1" || exit {NO_RUN_DIRECTORY}
-  local PATH=/usr/bin:/bin${{PATH:+:$PATH}} uid name mode first
-  read -r uid name mode < <(stat -c '%u %U %a' .) || uid=- name=- mode=2
-  first=$(awk '$1 == "UID_MIN" {{ print $2 }}' /etc/login.defs 2>/dev/null)
-  case ,$(id -u),65534,4294967294,${{2-}},${{RUNNER_TRUST-}}, in *,"$uid",* | *,"$name",*) first=4294967296 ;; esac
-  [ $(( 0$mode & 2 )) -ne 0 ] || [ "$uid" -ge "${{first:-1000}}" ] || return 0
-  echo "${{3-$1}} is user $uid's by now, or open to all; submit again, from (--runs: in) one of your own" >&2
-  exit {ANOTHERS_DIRECTORY}
-}}"""
-# Where others may make the place anew, or lead it elsewhere, and may do so at any moment.
-_PLACE = f"""\
-# Ends the script where directory $1, or a link on the way, is of others than you, the system, and users $2.
-runner_place() {{
-  local at= rest=$1/ known=,0,$(id -u),65534,4294967294,$2,${{RUNNER_TRUST-}}, uid name _
-  for _ in {{1..1000}}; do
+  local PATH=/usr/bin:/bin${{PATH:+:$PATH}} at='' rest=$1/ open=0 uid mode kind name first known
+  first=$(awk '$1 == "UID_MIN" && $2 ~ /^[0-9]+$/ {{ print $2; exit }}' /etc/login.defs 2>/dev/null)
+  known=,$(id -u),65534,4294967294,${{2-}},${{RUNNER_TRUST-}},
+  cd -P -- "$1" || exit {NO_RUN_DIRECTORY}
+  while [ -n "$rest" ]; do
     case ${{rest%%/*}} in '' | .) ;; ..) at=${{at%/*}} ;; *) at=$at/${{rest%%/*}} ;; esac
     rest=${{rest#*/}}
-    if [ -L "$at" ]; then
-      read -r uid name < <(stat -c '%u %U' -- "$at") || uid=- name=-   # it may come and go
-      case $known in *,"$uid",* | *,"$name",*) ;; *) break ;; esac
-      rest=$(readlink -- "$at")/$rest
-      case $rest in /*) at= ;; *) at=${{at%/*}} ;; esac
-    fi
-    [ -n "$rest" ] || break
+    read -r uid mode kind name < <(stat -c '%u %a %A %U' -- "${{at:-/}}") || uid=4294967295 kind=l name=-
+    case $known in *,"$uid",* | *,"$name",*) uid=0 ;; esac
+    case $open$kind$rest in 0[!l]*/*) uid=0 ;; esac   # a directory on the way
+    [ "$uid" -lt "${{first:-1000}}" ] || {{ open=2; break; }}
+    case $kind in
+    l*) rest=$(readlink -- "$at")/$rest; case $rest in /*) at='' open=0 ;; *) at=${{at%/*}} ;; esac ;;
+    *) open=$(( 0$mode & 2 )) ;;
+    esac
   done
-  cd -P -- "$at/" && [ "$PWD" = "${{at:-/}}" ] && runner_enter . "$2" "$1" || {{
-    echo "$1 is another user's by now, or a link on the way; submit again, from a directory of your own" >&2
-    exit {ANOTHERS_DIRECTORY}
-  }}
+  [ "$open" -ne 0 ] || [ "$PWD" != "${{at:-/}}" ] || return 0
+  echo "$1: $at is another user's by now, or open to all; submit again, from (--runs: in) a directory of yours" >&2
+  exit {ANOTHERS_DIRECTORY}
 }}"""
 # The script lies in the run directory.
 INTO_RUN_DIRECTORY = f"""\
@@ -110,12 +101,11 @@ def owners(plan: Plan) -> Iterator[str]:
     """Ends the script where what the program would start in, or is in, has become another user's, or is gone: he could
     make it anew. What was not there when the job was planned may still not be.
     """
-    if plan.owners:
-        yield _PLACE
+    users = ",".join({str(max(user, 0)): None for _, user in plan.owners})
     for place, user in plan.owners:
-        directory, owner = map(quoted_argument, texts(place, str(user) if user >= 0 else ""))
+        directory = quoted_argument(*texts(place))
         not_there = "" if user >= 0 else f"[ ! -e {directory} ] || "
-        yield f"{not_there}(runner_place {directory} {owner}) || exit {ANOTHERS_DIRECTORY}"
+        yield f"{not_there}(runner_enter {directory} {users}) || exit {ANOTHERS_DIRECTORY}"
 
 
 def needs_profile(plan: Plan) -> bool:

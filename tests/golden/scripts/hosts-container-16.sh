@@ -1,13 +1,24 @@
 #!/bin/bash
 set -uo pipefail; umask 077
 runner_enter() {
-  cd -- "$1" || exit 72
-  local PATH=/usr/bin:/bin${PATH:+:$PATH} uid name mode first
-  read -r uid name mode < <(stat -c '%u %U %a' .) || uid=- name=- mode=2
-  first=$(awk '$1 == "UID_MIN" { print $2 }' /etc/login.defs 2>/dev/null)
-  case ,$(id -u),65534,4294967294,${2-},${RUNNER_TRUST-}, in *,"$uid",* | *,"$name",*) first=4294967296 ;; esac
-  [ $(( 0$mode & 2 )) -ne 0 ] || [ "$uid" -ge "${first:-1000}" ] || return 0
-  echo "${3-$1} is user $uid's by now, or open to all; submit again, from (--runs: in) one of your own" >&2
+  local PATH=/usr/bin:/bin${PATH:+:$PATH} at='' rest=$1/ open=0 uid mode kind name first known
+  first=$(awk '$1 == "UID_MIN" && $2 ~ /^[0-9]+$/ { print $2; exit }' /etc/login.defs 2>/dev/null)
+  known=,$(id -u),65534,4294967294,${2-},${RUNNER_TRUST-},
+  cd -P -- "$1" || exit 72
+  while [ -n "$rest" ]; do
+    case ${rest%%/*} in '' | .) ;; ..) at=${at%/*} ;; *) at=$at/${rest%%/*} ;; esac
+    rest=${rest#*/}
+    read -r uid mode kind name < <(stat -c '%u %a %A %U' -- "${at:-/}") || uid=4294967295 kind=l name=-
+    case $known in *,"$uid",* | *,"$name",*) uid=0 ;; esac
+    case $open$kind$rest in 0[!l]*/*) uid=0 ;; esac
+    [ "$uid" -lt "${first:-1000}" ] || { open=2; break; }
+    case $kind in
+    l*) rest=$(readlink -- "$at")/$rest; case $rest in /*) at='' open=0 ;; *) at=${at%/*} ;; esac ;;
+    *) open=$(( 0$mode & 2 )) ;;
+    esac
+  done
+  [ "$open" -ne 0 ] || [ "$PWD" != "${at:-/}" ] || return 0
+  echo "$1: $at is another user's by now, or open to all; submit again, from (--runs: in) a directory of yours" >&2
   exit 82
 }
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")" || exit 72

@@ -126,7 +126,7 @@ def test_the_job_compares_whose_a_directory_is_that_others_could_make_anew(
         monkeypatch.chdir(start)
         job = prepared(shared, "python3", script, runs=str(shared / "runs"))
         assert {*job.plan.owners} == ({(str(each), os.geteuid()) for each in (own, start)} if mode == 0o1777 else set())
-        assert (f"(runner_place {own} {os.geteuid()}) || exit {ANOTHERS_DIRECTORY}\n" in job.script.text) == (
+        assert (f"(runner_enter {own} {os.geteuid()}) || exit {ANOTHERS_DIRECTORY}\n" in job.script.text) == (
             mode == 0o1777
         )
     monkeypatch.chdir(shared)

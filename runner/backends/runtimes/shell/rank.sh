@@ -9,7 +9,7 @@ for runner_i in "${!RUNNER_ENV_@}"; do
   unset -v "$runner_i"
 done
 if [ -n "${RUNNER_LIBRARY_PATH-}" ]; then   # of the site: put before the image's own
-  export LD_LIBRARY_PATH="$RUNNER_LIBRARY_PATH${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+  export LD_LIBRARY_PATH="${RUNNER_LIBRARY_PATH%:}${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
   # A network of the site's plugin: without that, NCCL would end.
   if [[ ! ${NCCL_NET-} =~ ^(IB|Socket)?$ ]] && [ -z "$(IFS=:; for runner_i in $RUNNER_LIBRARY_PATH; do
     [ ! -e "$runner_i/libnccl-net.so" ] || echo y; done)" ]; then

@@ -215,7 +215,7 @@ def test_every_exit_of_a_shell_file_has_its_meaning() -> None:
 
 
 def test_the_prefix_of_variables_is_the_one_that_a_rank_takes_off(tmp_path: Path) -> None:
-    code = f"{PREFIX}A='a b' RUNNER_LIBRARY_PATH=/s LD_LIBRARY_PATH=/i bash lib/rank.sh --cd / env"
+    code = f"{PREFIX}A='a b' RUNNER_LIBRARY_PATH=/s: LD_LIBRARY_PATH=/i bash lib/rank.sh --cd / env"
     env = bash(library(tmp_path), code).stdout.splitlines()
     assert {"A=a b", "LD_LIBRARY_PATH=/s:/i", "PWD=/"} <= set(env)
 
@@ -243,11 +243,11 @@ def test_a_job_enters_no_directory_that_has_become_a_strangers(tmp_path: Path) -
         done = bash(library(tmp_path), code, {"RUNNER_TRUST": trust, "PATH": "/usr/bin:/bin"})
         assert done.returncode == (0 if is_entered else ANOTHERS_DIRECTORY), (user, trust, done.stderr)
         assert done.stdout == (f"{tmp_path}\n" if is_entered else "")
-        assert (f"it's is user {BOB}'s by now, or open to all; submit again, from" in done.stderr) != is_entered
+        assert ("it's is another user's by now, or open to all; submit again, from" in done.stderr) != is_entered
     (tmp_path / "it's").chmod(0o1777)
     for user in (0, 1):  # this user's, or the system's, as a stranger's link could lead to
         os.chown(tmp_path / "it's", user, user)
-        for enters in (code, f'{ENTER}\nrunner_enter "$(echo it*)"'):
+        for enters in (code, f'{ENTER}\nrunner_enter "$(echo "$PWD"/it*)"'):
             assert bash(library(tmp_path), enters, {"PATH": "/usr/bin:/bin"}).returncode == ANOTHERS_DIRECTORY, user
     (tmp_path / "it's").chmod(0o755)
     os.chown(tmp_path / "it's", 0, 0)
@@ -256,6 +256,15 @@ def test_a_job_enters_no_directory_that_has_become_a_strangers(tmp_path: Path) -
     for user, status in ((0, 0), (ALICE, 0), (BOB, ANOTHERS_DIRECTORY)):
         os.chown(tmp_path / "its", user, user, follow_symlinks=False)
         assert bash(library(tmp_path), "\n".join((ENTER, *owners(plan)))).returncode == status, "whose link it is"
+    os.chown(tmp_path / "its", 0, 0, follow_symlinks=False)
+    (tmp_path / "it's/run").mkdir()
+    below = f"{ENTER}\nrunner_enter {tmp_path}/its/run"
+    for mode, user, status in ((0o1777, 0, 0), (0o1777, BOB, ANOTHERS_DIRECTORY), (0o755, BOB, 0)):
+        tmp_path.chmod(mode)  # BOB's directory in the place of this user's, with one of this user's in it
+        os.chown(tmp_path / "it's", user, user)
+        assert bash(library(tmp_path), below).returncode == status, (mode, user)
+    os.chown(tmp_path / "it's", 0, 0)
+    (tmp_path / "it's/run").rmdir()
     gone = 'stat() { [[ $* != *its ]] && command stat "$@"; }'  # as a link that comes and goes
     assert bash(library(tmp_path), "\n".join((gone, ENTER, *owners(plan)))).returncode == ANOTHERS_DIRECTORY
     (tmp_path / "it's").rmdir()
