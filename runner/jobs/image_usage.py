@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ import msgspec
 
 from runner.images.store import integrity, owners, store
 from runner.images.store.store import Candidate, Limits, to_remove
-from runner.images.store.stored_image import BrokenSidecar, StoredImage, age_s
+from runner.images.store.stored_image import BrokenSidecar, StoredImage, age_s, sidecar_path
 from runner.jobs import directory
 from runner.jobs.directory import Run
 from runner.jobs.states import query
@@ -34,7 +35,7 @@ class ImageUse(msgspec.Struct, frozen=True):
 
     def of(self, path: Path) -> bool:
         """Whether it is this image, links resolved."""
-        return self.image != "" and Path(self.image).resolve() == path.resolve()
+        return self.image != "" and os.path.realpath(self.image) == os.path.realpath(path)
 
     @property
     def needed(self) -> bool:
@@ -114,7 +115,8 @@ def prune_images(store_dir: Path, limits: Limits, *, dry_run: bool) -> Pruned:
     uses, candidates = image_uses(), []
     with owners.opened(store_dir) as at:
         for image in store.everything(at) if at else ():
-            if not isinstance(image, StoredImage) or not owners.is_own(image.path):
+            described = [each for each in (image.path, sidecar_path(image.path)) if os.path.lexists(each)]
+            if not isinstance(image, StoredImage) or not all(map(owners.is_own, described)):
                 continue
             path, age = store_dir / image.path.name, age_s(image)
             own = [use for use in uses if use.of(path)]

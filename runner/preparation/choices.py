@@ -330,7 +330,7 @@ def _stored(reference: str, form: Form) -> JobImage:
         mpi=mpi_of(about),
     )
     if why := integrity.problem(stored):
-        again = f"; `{_CONVERT[form]} {stored.reference}` makes it again" if stored.sha256 else ""
+        again = f"; `{_CONVERT[form]} {shlex.quote(stored.reference)}` makes it again" if stored.sha256 else ""
         fix = f"`{PROGRAM} images verify {stored.path}` checks every byte{again}"
         return JobImage(planned, f"the image {stored.path} is damaged: {why}", fix)
     is_stores = stored.digest or stored.sha256 or stored.key  # a store has rules of its own

@@ -500,7 +500,12 @@ def test_what_belongs_to_others_is_neither_removed_nor_described_anew(place: Pat
     assert run_as(ALICE, looked_up, DIGEST, target) == (hers, "")
 
     target.chmod(0o777)  # also where he could
+    shutil.copy(his, bare := target / "bare.sqsh")  # of which another user says what he likes
+    os.chown(bare, BOB, BOB)
+    shutil.copy(stored_image.sidecar_path(his), stored_image.sidecar_path(bare))
+    os.chown(stored_image.sidecar_path(bare), ALICE, ALICE)
     assert run_as(BOB, pruned, target) == [his]
+    bare.unlink()
     assert [each.name for each in target.glob("*.sqsh")] == [hers.name]
 
 

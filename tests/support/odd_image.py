@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import re
 import stat
 import struct
@@ -14,7 +15,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import docker
+import zstandard
 
+from runner.images.packing.squashfs_tables import FILE, NONE, Squashfs, walk
 from tests.support.layers import tar_of
 
 CREATED = "2026-03-04T05:06:07.5Z"
@@ -165,6 +168,24 @@ def content_lines(squashfs: Path) -> set[bytes]:
         subprocess.run(["unsquashfs", "-q", "-pf", out.name, squashfs], check=True)
         raw = Path(out.name).read_bytes()
     return set(re.sub(rb"^(.* R [0-9]+ [0-7]+ .* [0-9]+ [0-9]+) [01]$", rb"\1", raw, flags=re.MULTILINE).splitlines())
+
+
+def of_no_file(squashfs: Path) -> bytes:
+    """What a squashfs of zstd has in its fragments that none of its files holds, without zeros."""
+    parts: dict[int, list[tuple[int, int]]] = {}
+    with squashfs.open("rb") as file:
+        image = Squashfs(file)
+        for _, inode in walk(image.root):
+            if inode.kind == FILE and inode.fragment != NONE:
+                parts.setdefault(inode.fragment, []).append((inode.offset, inode.size % image.form[0]))
+        left = []
+        for number, (start, size, _) in enumerate(image.fragments):
+            raw = os.pread(file.fileno(), size & 0xFFFFFF, start)
+            plain = bytearray(raw if size >> 24 else zstandard.decompress(raw, max_output_size=image.form[0]))
+            for at, length in parts.get(number, ()):
+                plain[at : at + length] = bytes(length)
+            left.append(bytes(plain))
+    return b"".join(left).replace(b"\0", b"")
 
 
 class Entry(NamedTuple):

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import docker
 
 CONVERTER = "runner-sqsh 5"  # the version goes into the key: raise it with every change of what is written
-ASSEMBLED = f"{CONVERTER}, assembled"  # the same root; which bytes, depends on what the store held
+ASSEMBLED = f"{CONVERTER}.2, assembled"  # the same root; which bytes, depends on what the store held
 _DATA_ORDERS = ("walk", "layers")
 # A read-only root takes binds only where the directory exists: ours, and the usual ones of data.
 _DIRECTORIES = (RESULTS.strip("/"), "data", "scratch", "ch")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import os
 import struct
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
@@ -37,7 +36,7 @@ NONE, _NO_TABLE = (1 << 32) - 1, (1 << 64) - 1
 _ZSTD, _HAS_OPTIONS, _META = 6, 0x400, 8192
 _STORED, _SIZE = 0x8000, (1 << 24) - 1  # whether metadata are not compressed; the bytes of a block of data
 _PART, _STEP = 64 << 20, 1 << 20  # bytes that are copied, and then read, at a time
-_DEAD_SHARE, _DEAD_LEAST = 0.1, 1 << 20  # of what is written; bytes that do not matter
+_MOST_ANEW = 64 << 20  # bytes of fragments that are packed anew, as a part of them is of files that are gone
 _Ranges = Iterable[tuple[int, Iterable[tuple[int, int]]]]  # open file; of each range where it starts, its bytes
 
 
@@ -245,15 +244,12 @@ def write(
     if len(holders) > 1 or any(inode.kind != FILE for inode in with_xattrs) or len({each.form for each in files}) != 1:
         raise UnfitError("different forms, or attributes in different places")  # or of something else than a file
     block, flags, options = files[0].form
-    fragments: list[bytes] = []
+    fragments: list[tuple[int, int, bytes]] = []
     ends, moved, taken = [SUPERBLOCK.size + len(options)], {}, []
     for file in files:
-        moved[file], ranges = _placed(file, inodes, ends[-1], fragments)
+        moved[file], ranges = _placed(file, inodes, ends[-1], fragments, level)
         taken.append((file.file.fileno(), ranges))
         ends.append(ends[-1] + sum(length for _, length in ranges))
-    dead = sum(_dead(file, inodes) for file in files)
-    if dead > max(_DEAD_LEAST, _DEAD_SHARE * ends[-1]):
-        raise UnfitError(f"{dead / 1e6:.0f} MB of {ends[-1] / 1e6:.0f} MB would be of files that are gone")
     table, listings = _Table(level), _Table(level)
     for directory in [inode for inode in reversed(inodes) if inode.kind == DIRECTORY]:
         for inode in directory.entries.values():
@@ -263,12 +259,15 @@ def write(
         packed = _listed(directory, listings)
         directory.place = table.place()
         table.add(packed)
-    tail, starts = bytearray(), []
+    tail, starts, rows = bytearray(), [], bytearray()
+    for start, size, anew in fragments:
+        rows += struct.pack("<QII", ends[-1] + len(tail) if anew else start, size, 0)
+        tail += anew
     for each in (table, listings):
         starts.append(ends[-1] + len(tail))
         each.add(b"", end=True)
         tail += each.blocks
-    for raw in (b"".join(fragments), bytes(4)):  # and all owners: root
+    for raw in (bytes(rows), bytes(4)):  # and all owners: root
         table, pointers = _Table(level), []
         for cut in range(0, len(raw), _META):
             pointers.append(ends[-1] + len(tail) + len(table.blocks))
@@ -310,27 +309,32 @@ def _numbered(root: Inode, epoch: int) -> list[Inode]:
 
 
 def _placed(
-    file: Squashfs, inodes: Sequence[Inode], at: int, fragments: list[bytes]
+    file: Squashfs, inodes: Sequence[Inode], at: int, fragments: list[tuple[int, int, bytes]], level: int
 ) -> tuple[dict[int, int], list[tuple[int, int]]]:
     """Where the blocks of a file that are in use go, from ``at`` on: by where they began, and by ~number the new number
-    of each fragment; and where they lie, and how long they are, in this order.
+    of each fragment; and where they lie, and how long they are, in this order. fragments: gets where each begins, its
+    bytes as the table has them, and itself where it is packed anew.
     """
     live: dict[int, int] = {}
-    used = set()
+    parts: dict[int, dict[int, int]] = {}  # of each fragment in use: of what it holds the offset, and the bytes
     for inode in inodes:
         if inode.of is file and inode.kind == FILE:
             if length := sum(size & _SIZE for (size,) in struct.iter_unpack("<I", inode.tail)):
                 live[inode.start] = max(length, live.get(inode.start, 0))
-            used.add(inode.fragment)
-    used.discard(NONE)
-    live |= {file.fragments[number][0]: file.fragments[number][1] & _SIZE for number in used}
+            if inode.fragment != NONE:
+                parts.setdefault(inode.fragment, {})[inode.offset] = inode.size % file.form[0]
+    anew = {number: packed for number in parts if (packed := _without_gone(file, number, parts[number], level))}
+    if sum(len(packed) for _, packed in anew.values()) > _MOST_ANEW:
+        raise UnfitError("too much would be packed anew, as it lies beside files that are gone")
+    live |= {file.fragments[number][0]: file.fragments[number][1] & _SIZE for number in parts.keys() - anew.keys()}
     ranges, moved = sorted(live.items()), {}
     for start, length in ranges:
         moved[start] = at
         at += length
-    for number in sorted(used):
+    for number in sorted(parts):
         moved[~number] = len(fragments)
-        fragments.append(struct.pack("<QII", moved[file.fragments[number][0]], file.fragments[number][1], 0))
+        start, size, _ = file.fragments[number]
+        fragments.append((0, *anew[number]) if number in anew else (moved[start], size, b""))
     return moved, ranges
 
 
@@ -376,22 +380,26 @@ def _update(digest: hashlib._Hash, file: int, at: int, end: int) -> None:
         digest.update(os.pread(file, min(_STEP, end - start), start))
 
 
-def _dead(file: Squashfs, inodes: Sequence[Inode]) -> float:
-    """About how many bytes of the fragments in use are of files that are gone; other data of theirs is not copied."""
+def _without_gone(file: Squashfs, number: int, parts: Mapping[int, int], level: int) -> tuple[int, bytes] | None:
+    """A fragment's bytes as the table has them, and itself, packed anew with zeros for what is none of these ``parts``:
+    they were of files that are gone, and are to be read nowhere. None where it holds no others.
+    """
     import zstandard
 
-    used = [each for each in inodes if each.of is file and each.fragment != NONE]
-    parts = {(inode.fragment, inode.offset): inode.size % file.form[0] for inode in used}  # one for equal files
-    live: Counter[int] = Counter()
-    for (number, _), size in parts.items():
-        live[number] += size
-    dead = 0.0
-    for number, size in live.items():
-        start, length, _ = file.fragments[number]
-        head = os.pread(file.file.fileno(), 18, start)
-        plain = zstandard.frame_content_size(head) if length <= _SIZE else length & _SIZE
-        dead += (length & _SIZE) * max(0.0, 1 - size / max(1, plain))
-    return dead
+    start, size, _ = file.fragments[number]
+    is_stored = size > _SIZE
+    head = os.pread(file.file.fileno(), 18, start)
+    if sum(parts.values()) == (size & _SIZE if is_stored else zstandard.frame_content_size(head)):
+        return None
+    raw = os.pread(file.file.fileno(), size & _SIZE, start)
+    plain = raw if is_stored else zstandard.ZstdDecompressor().decompress(raw, max_output_size=file.form[0])
+    kept = bytearray(max(at + length for at, length in parts.items()))
+    if len(kept) > len(plain):
+        raise UnfitError("a fragment is shorter than its files")
+    for at, length in parts.items():
+        kept[at : at + length] = plain[at : at + length]
+    packed = zstandard.ZstdCompressor(level).compress(kept)
+    return (len(packed), packed) if len(packed) < len(kept) else (len(kept) | _SIZE + 1, bytes(kept))
 
 
 def _packed(inode: Inode, kind: int, *fields: int) -> bytes:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import posixpath
+import shlex
 import tarfile
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
@@ -253,7 +254,7 @@ def _read(files: Files, name: str, place: Path) -> bytes:
 
 def _no_such_image(wanted: str, named: Collection[str], where: str) -> RefusedError:
     names = sorted(named)
-    listed = ", ".join(f"{where}:{name}" for name in names)
+    listed = ", ".join(shlex.quote(f"{where}:{name}") for name in names)
     fix = f"name one of these: {listed}" if names else "save it again with a tag"
     if not wanted:
         return RefusedError("several images are in it, or none", where=where, fix=fix)

@@ -219,6 +219,9 @@ def configuration(raw: bytes, layers: int, wanted: Platform, where: str) -> Conf
             where=where,
             fix="name an image that an engine can run",
         )
+    if "rootfs" not in msgspec.json.decode(raw, type=dict[str, msgspec.Raw]):  # it may be a manifest, with its digest
+        what = "this is no container image: its configuration names no root file system"
+        raise RefusedError(what, where=where, fix="name an image that an engine can run")
     if decoded.architecture and decoded.platform.rank(wanted) is None:
         raise _missing_platform([decoded.platform], wanted, where)
     return decoded

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -22,6 +22,7 @@ from runner.images.store.owners import unreadable, writing
 
 Form = Literal["squashfs", "sif"]
 SUFFIXES: Mapping[Form, str] = {"squashfs": ".sqsh", "sif": ".sif"}
+Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 _LARGEST = 1 << 26  # bytes of a sidecar; a manifest and its configuration have at most 8 MiB
 
 
@@ -60,9 +61,9 @@ class StoredImage(msgspec.Struct, frozen=True, kw_only=True):
     reference: str
     digest: str = ""
     origin: str = ""
-    size_bytes: int = 0
+    size_bytes: Count = 0
     sha256: str = ""
-    entries: int = 0
+    entries: Count = 0
     environment: Mapping[str, str] = msgspec.field(default_factory=dict)
     workdir: str = "/"
     entrypoint: tuple[str, ...] = ()

@@ -31,7 +31,7 @@ from runner.images.packing.mksquashfs import Packing
 from runner.images.writable_root import Tool
 from tests.support import random_images
 from tests.support.heard import Heard
-from tests.support.odd_image import CREATED, Layer, archive, content_lines
+from tests.support.odd_image import CREATED, Layer, archive, content_lines, of_no_file
 from tests.support.users import AS_ROOT
 
 pytestmark = [pytest.mark.integration, AS_ROOT]
@@ -90,6 +90,7 @@ def test_assembled_is_as_from_scratch(
             lines = [{line for line in each if not line.startswith(b"/ D ")} for each in lines]
         assert lines[0] == lines[1]
         assert mounted[0] == mounted[1]
+        assert not of_no_file(made[1].path)
         assert [each.sha256 for each in made] == [sha256(each.path) for each in made]
         assert len({(each.entries, str(each.about), each.environment["N"]) for each in made}) == 1
     assert not [line for line in heard.lines if "was not packed" in line or "would not be" in line]
@@ -125,6 +126,7 @@ def test_an_edit_assembled_is_as_packed_anew(seed: int, tmp_path: Path, monkeypa
         )
         assert lines[0] == lines[1]
         assert mounted[0] == mounted[1]
+        assert not of_no_file(made[1].path)
         assert len({(each.entries, str(each.about), str(each.environment)) for each in made}) == 1
         image = made[1]
     assert not [line for line in heard.lines if "would not be" in line]

@@ -31,7 +31,7 @@ from runner.images.store.stored_image import StoredImage
 from tests.support import random_images
 from tests.support.heard import Heard
 from tests.support.layers import header
-from tests.support.odd_image import CREATED, EPOCH, Layer, archive, content_lines
+from tests.support.odd_image import CREATED, EPOCH, Layer, archive, content_lines, of_no_file
 
 pytestmark = pytest.mark.skipif(not shutil.which("mksquashfs"), reason="squashfs-tools are not installed")
 
@@ -111,6 +111,7 @@ def test_over_layers_archives_it_is_as_from_scratch(seed: int, tmp_path: Path, m
         # Where the image has no time, mksquashfs gives the root one of its own.
         scratch, assembled = ({line for line in content_lines(each.image.path) if line[:4] != b"/ D "} for each in made)
         assert scratch == assembled
+        assert not of_no_file(made[1].image.path)
     assert [line[:13] for line in heard.lines] == ["assembled in "] * 3
 
 

@@ -57,7 +57,7 @@ def test_a_configuration_must_be_that_of_the_layers() -> None:
     assert (str(read.platform), read.rootfs.diff_ids) == ("linux/arm64", (A,))
     assert read.config is not None
     assert (read.config.env, read.config.cmd) == (("A=1",), None)
-    for layers, document in ((2, raw), (1, b"{}"), (1, encoded(rootfs={"diff_ids": ["md5:1"]}))):
+    for layers, document in ((2, raw), (1, b"{}"), (0, b"{}"), (1, encoded(rootfs={"diff_ids": ["md5:1"]}))):
         with pytest.raises(RefusedError, match="no container image"):
             manifests.configuration(document, layers, AMD64, "x")
     with pytest.raises(InfrastructureError, match="not a valid image document"):

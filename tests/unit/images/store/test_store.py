@@ -452,7 +452,10 @@ def test_a_foreign_squashfs_is_taken_by_its_path(tmp_path: Path) -> None:
     assert store.lookup(str(path)) == StoredImage(path=path, reference=str(path), size_bytes=4)
 
 
-@pytest.mark.parametrize("text", ["{", '{"x":' * 100_000], ids=["cut", "nested without end"])
+ENDLESS = f'{{"path": "x", "reference": "x", "size_bytes": {10**400}}}'
+
+
+@pytest.mark.parametrize("text", ["{", '{"x":' * 100_000, ENDLESS], ids=["cut", "nested without end", "large"])
 def test_a_broken_sidecar_says_what_to_do(tmp_path: Path, text: str) -> None:
     Path(f"{put(tmp_path).path}.json").write_text(text)
     assert isinstance(store.everything(tmp_path)[0], BrokenSidecar)
