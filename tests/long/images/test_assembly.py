@@ -80,7 +80,7 @@ def test_assembled_is_as_from_scratch(
         try:
             made = [packed(store_dir=tmp_path / "scratch").image]
         except (RefusedError, InfrastructureError) as error:  # no container of it starts, as with a file at /etc
-            assert blocked in error.what or "the engine failed" in error.what
+            assert any(each in error.what for each in (blocked, "the engine failed", "into a loop of links"))
             continue
         made.append(packed(store_dir=tmp_path / "assembled", assemble=True).image)
         mounts = [random_images.KERNEL, *[("squashfuse",)] * bool(shutil.which("squashfuse"))]
