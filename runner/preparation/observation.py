@@ -156,8 +156,7 @@ def _own_disk(site: Site, used: Iterable[Path]) -> str:
 
 def _owners(request: Request, of_modules: Iterable[Path]) -> tuple[tuple[str, int], ...]:
     """As ``Plan.owners``: whoever has such a name when the job starts must be the same user, or this one where none
-    has it yet; so must those above it whose names all may take. Where all may write already, the user
-    forces it.
+    has it yet; so must those above it whose names all may take. Where all may write already, the user forces it.
     """
 
     def is_remade(place: Path) -> bool:

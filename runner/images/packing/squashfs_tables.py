@@ -323,9 +323,13 @@ def _placed(
                 live[inode.start] = max(length, live.get(inode.start, 0))
             if inode.fragment != NONE:
                 parts.setdefault(inode.fragment, {})[inode.offset] = inode.size % file.form[0]
-    anew = {number: packed for number in parts if (packed := _without_gone(file, number, parts[number], level))}
-    if sum(len(packed) for _, packed in anew.values()) > _MOST_ANEW:
-        raise UnfitError("too much would be packed anew, as it lies beside files that are gone")
+    anew, left = dict[int, tuple[int, bytes]](), _MOST_ANEW
+    for number, held in parts.items():
+        if packed := _without_gone(file, number, held, level):
+            anew[number] = packed
+            left -= len(packed[1])
+            if left < 0:
+                raise UnfitError("too much would be packed anew, as it lies beside files that are gone")
     live |= {file.fragments[number][0]: file.fragments[number][1] & _SIZE for number in parts.keys() - anew.keys()}
     ranges, moved = sorted(live.items()), {}
     for start, length in ranges:
