@@ -31,7 +31,7 @@ runner_enter() {
     *) open=$(( 0$mode & 2 )) ;;
     esac
   done
-  [ "$open" -ne 0 ] || [ "$PWD" != "${at:-/}" ] || return 0
+  [ "$open" -ne 0 ] || ! [ . -ef "${at:-/}" ] || return 0
   echo "$1: $at is another user's by now, or open to all; submit again, from (--runs: in) a directory of yours" >&2
   exit 82
 }

@@ -251,7 +251,7 @@ def test_a_job_enters_no_directory_that_has_become_a_strangers(tmp_path: Path) -
             assert bash(library(tmp_path), enters, {"PATH": "/usr/bin:/bin"}).returncode == ANOTHERS_DIRECTORY, user
     (tmp_path / "it's").chmod(0o755)
     os.chown(tmp_path / "it's", 0, 0)
-    (tmp_path / "its").symlink_to("it's")
+    (tmp_path / "its").symlink_to(f"/{tmp_path}/it's")
     plan = msgspec.structs.replace(PLAN, owners=((f"{tmp_path}/./its/", ALICE),))
     for user, status in ((0, 0), (ALICE, 0), (BOB, ANOTHERS_DIRECTORY)):
         os.chown(tmp_path / "its", user, user, follow_symlinks=False)
