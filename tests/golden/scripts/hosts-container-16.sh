@@ -6,7 +6,7 @@ runner_enter() {
   known=,$(id -u),65534,4294967294,${2-},${RUNNER_TRUST-},
   cd -P -- "$1" || exit 72
   while [ -n "$rest" ]; do
-    case ${rest%%/*} in '' | .) ;; ..) at=${at%/*} ;; *) at=$at/${rest%%/*} ;; esac
+    case ${rest%%/*} in '' | .) open=0 ;; ..) at=${at%/*} open=0 ;; *) at=$at/${rest%%/*} ;; esac
     rest=${rest#*/}
     read -r uid mode kind name < <(stat -c '%u %a %A %U' -- "${at:-/}") || uid=4294967295 kind=l name=-
     case $known in *,"$uid",* | *,"$name",*) uid=0 ;; esac
