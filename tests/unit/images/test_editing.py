@@ -16,7 +16,7 @@ from runner.core.errors import InfrastructureError, RefusedError, UsageError
 from runner.core.progress import Silent
 from runner.images import editing, writable_root
 from runner.images.conversion.publishing import ABOUT
-from runner.images.conversion.squashfs import convert_source
+from runner.images.conversion.squashfs import ASSEMBLED, CONVERTER, convert_source
 from runner.images.packing.rootfs import Config
 from runner.images.store import image_files, store
 from runner.images.store.stored_image import StoredImage
@@ -118,7 +118,7 @@ def test_assembled_it_is_as_packed_anew(image: StoredImage, monkeypatch: pytest.
     assert said.endswith(f" from my/new:1@{filled.digest}")
     assert content_lines(assembled.path) == content_lines(anew.path)
     assert (assembled.entries, assembled.environment) == (anew.entries, anew.environment)
-    assert assembled.converter == f"{anew.converter}, assembled"
+    assert (assembled.converter, anew.converter) == (ASSEMBLED, CONVERTER)
 
 
 def test_a_change_that_was_missed_is_noticed(image: StoredImage, monkeypatch: pytest.MonkeyPatch) -> None:
