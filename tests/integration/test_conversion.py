@@ -30,6 +30,7 @@ from runner.images import engine as private_engine
 from runner.images.building.build import BuiltImage
 from runner.images.conversion.engine_source import Method
 from runner.images.conversion.squashfs import ASSEMBLED, convert_engine_image
+from runner.images.packing import squashfs_tables
 from runner.images.packing.mksquashfs import Packing
 from runner.images.store.stored_image import StoredImage
 from tests.support import converting, odd_image
@@ -372,15 +373,18 @@ def test_assemble_takes_over_what_the_store_has(engine_client: docker.DockerClie
     ran([*verb, "images", "verify", known["path"]])
 
 
-@pytest.mark.parametrize("gone", [100, 2000])
-def test_what_would_mostly_hold_dead_data_is_packed_anew(
-    gone: int, engine_client: docker.DockerClient, tmp_path: Path
+@pytest.mark.parametrize(
+    ("most", "says"), [(64 << 20, "assembled in "), (1 << 20, "not assembled: too much would be packed anew")]
+)
+def test_what_lies_beside_files_that_are_gone_is_packed_anew(
+    most: int, says: str, engine_client: docker.DockerClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Small files share compressed blocks: of one that is in use, all is copied."""
-    tag, lower, upper = f"gpu-runner/test-dead:{gone}", odd_image.Layer(), odd_image.Layer()
+    """Small files share compressed blocks: of those in use, no byte of a file that is gone is copied."""
+    monkeypatch.setattr(squashfs_tables, "_MOST_ANEW", most)
+    tag, lower, upper = f"gpu-runner/test-gone:{most}", odd_image.Layer(), odd_image.Layer()
     for number in range(3000):
         lower.file(f"d/{number}", os.urandom(2000))
-    for number in range(gone):
+    for number in range(2000):
         upper.file(f"d/.wh.{number * 1999 % 3000}", b"")  # here and there
     heard, layers = Heard(), [lower.bytes(), upper.bytes()]
     archives = [odd_image.archive(f"{tag}-{count}", layers[:count], {}) for count in (1, 2)]
@@ -388,9 +392,9 @@ def test_what_would_mostly_hold_dead_data_is_packed_anew(
     with odd_image.loaded(engine_client, f"{tag}-1", archives[0]):
         convert(f"{tag}-1")
         with odd_image.loaded(engine_client, f"{tag}-2", archives[1]):
-            convert(f"{tag}-2")
-    said = "not assembled: 4 MB of 6 MB would be of files that are gone" if gone == 2000 else "assembled in "
-    assert [line for line in heard.lines if line.startswith(said)]
+            made = convert(f"{tag}-2").image
+    assert [line for line in heard.lines if line.startswith(says)]
+    assert not odd_image.of_no_file(made.path)
 
 
 @pytest.mark.usefixtures("convert_odd")
